@@ -48,7 +48,7 @@ check: $(DEV)
 	@$(PY) tools/message_codes.py
 	@$(PY) tools/settings_page.py
 	@$(PY) tools/documentation.py >/dev/null
-	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/answers.py redmesh/byte_text.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/settings redmesh/state.py redmesh/state_reader.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/objects agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/answers.py redmesh/byte_text.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/settings redmesh/state.py redmesh/state_graph.py redmesh/state_reader.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/objects agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
 
 # what chooses at random, for longer and with new choices; before an issue is closed
 storm: $(DEV)

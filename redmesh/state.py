@@ -35,8 +35,10 @@ if TYPE_CHECKING:
     Statements = List[Tuple[str, List[Sequence[Any]]]]
     Follower = Callable[[int, Statements], None]
 
-#: The number of the format, in ``user_version``. Files with a higher number are refused.
-FORMAT = 1
+#: The number of the format, in ``user_version``: of most objects, and of those whose tasks have an order
+#: (redmesh/state_graph.py). Files with a higher number are refused.
+PLAIN_FORMAT, GRAPH_FORMAT = 1, 2
+FORMAT = GRAPH_FORMAT
 #: ``application_id`` of the file: "RMJB".
 APPLICATION = 0x524D4A42
 SUFFIX = ".job"
@@ -261,7 +263,7 @@ class StateObject:
             db.executescript(
                 f"PRAGMA page_size = {_PAGE}; PRAGMA journal_mode = memory; PRAGMA application_id = {APPLICATION};"
                 f" PRAGMA synchronous = {'full' if durable else 'off'};"
-                f" BEGIN; {_SCHEMA} PRAGMA user_version = {FORMAT};"
+                f" BEGIN; {_SCHEMA} PRAGMA user_version = {PLAIN_FORMAT};"
             )
             now = time.time()
             told = {"state": WAITING, "created_at": now, "counter": 0, "limit": LIMIT, **meta}
@@ -315,6 +317,14 @@ class StateObject:
         self.full = self._used() > self.limit * SOFT
         self._room("task")
 
+    def check_room_for(self, size: int) -> None:
+        """Raise StateFull if ``size`` more bytes of tasks would leave too little room for their results."""
+        self.full = self._used() + size > self.limit * SOFT
+        try:
+            self._room("task")
+        finally:
+            self.full = self._used() > self.limit * SOFT
+
     def raise_limit(self, limit: int) -> None:
         """Let the object grow to ``limit`` bytes, if that is more than before."""
         if limit > self.limit:
@@ -342,14 +352,18 @@ class StateObject:
         return self._take(rows, count, node, slot)
 
     def take_these(self, numbers: Iterable[int], node: str, slot: int = 0) -> List[Task]:
-        """Give these waiting tasks to a worker on ``node``. Each of them must have a row of its own."""
+        """Give these waiting tasks to a worker on ``node``."""
         taken: List[Task] = []
         for number in numbers:
-            rows = self._db.execute(
-                "SELECT first, last, input, attempt FROM task WHERE first = ? AND last = first AND state = 'waiting'",
+            row = self._db.execute(
+                "SELECT first, last, input, attempt, state FROM task WHERE first <= ? ORDER BY first DESC LIMIT 1",
                 (number,),
-            ).fetchall()
-            taken += self._take(rows, 1, node, slot)
+            ).fetchone()
+            if row is None or row[4] != WAITING or row[1] < number:
+                continue
+            if row[0] < number:
+                self._split(number)
+            taken += self._take([(number, *row[1:4])], 1, node, slot)
         return taken
 
     def _take(self, rows: List[Tuple[int, int, Optional[str], int]], count: int, node: str, slot: int) -> List[Task]:
@@ -455,6 +469,21 @@ class StateObject:
             self._split(task)
             self._split(task + 1)
             self._write("UPDATE task SET progress = ? WHERE first = ?", (part, task))
+
+    def read(self, query: str, *values: Value) -> List[Tuple[Any, ...]]:
+        """The rows of a query."""
+        return self._db.execute(query, values).fetchall()
+
+    def rows(self, query: str, *values: Value) -> Iterator[Tuple[Any, ...]]:
+        """The rows of a query, one after the other: nothing must be written meanwhile."""
+        return self._db.execute(query, values)
+
+    def write(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement once for each row of values. Raises StateError."""
+        if len(rows) == 1:
+            self._write(statement, rows[0])
+        else:
+            self._writemany(statement, rows)
 
     @property
     def counts(self) -> Dict[str, int]:

@@ -94,7 +94,7 @@ _KINDS = {
 }  # fmt: skip
 _NEEDED = ("uuid", "kind", "state", "created_at")
 _TIMES = ("created_at", "begun_at", "ended_at", "paced_at")
-_NUMBERS = ("commits", "counter", "exit_status", "held", "keep", "limit", "paced_from", "pid", "uid")
+_NUMBERS = ("commits", "counter", "exit_status", "held", "keep", "limit", "open", "paced_from", "pid", "uid")
 _TEXTS = ("uuid", "kind", "state", "user", "host", "cwd", "tasks", "yods")
 _LATEST = 253402300799.0  # the end of the year 9999; what is not finite is beyond it
 
@@ -196,6 +196,10 @@ class StateReader:
         if counts is not None and not (isinstance(counts, dict) and all(type(one) is int for one in counts.values())):
             raise self._wrong("meta: counts are not numbers by state")
         return told
+
+    def read(self, query: str, *values: Value) -> List[Any]:
+        """The rows of a query. Raises StateError."""
+        return self._answer(query, *values)
 
     def _json(self, key: str, text: Value) -> Any:
         if not text:

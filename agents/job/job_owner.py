@@ -1,7 +1,7 @@
 """The owner of a job of tasks: gets processors, gives tasks to workers, records results in the state object.
 
-``task_list`` and ``phase`` are its state machines. What only some jobs have is in parts (parts/part.py), whose hooks
-the owner calls. One process for each job.
+``tasks.task_list`` and ``phase`` are its state machines. What only some jobs have is in parts (parts/part.py), whose
+hooks the owner calls. One process for each job.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from agents.job.serving.dispatch import Dispatch
 from agents.job.serving.results import Results
 from agents.job.start import SOCKET, beside, start_dependents
 from agents.job.state_requests import Owner
-from agents.job.task_list import Pace, TaskList
+from agents.job.tasks.pace import Pace
+from agents.job.tasks.task_list import TaskList
 from agents.job.workers.commands import CommandAnswer, Outcome, PendingCommand
 from agents.job.workers.links import Links
 from agents.job.workers.messages import TaskStopped, Work, Worked
@@ -31,13 +32,15 @@ from agents.linux.processes import alive
 from agents.linux.processes import state as process_state
 from redmesh.byte_text import to_system
 from redmesh.state import CANCELLED, DONE, FAILED, HANDED_TO, RUNNING, UNSURE, WAITING, StateError, StateFull, StateGone
+from redmesh.state_graph import StateGraph
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Optional
 
     from agents.job.grants.grant import Grant
-    from agents.job.task_list import Change
+    from agents.job.state_requests import Operation
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.commands import Command, Handler
     from agents.job.workers.messages import Request
     from agents.job.workers.worker import Connection, Reply
@@ -50,7 +53,7 @@ _END_S, _LOOK_S = 10.0, 0.2
 #: Seconds for running tasks to end before the job moves elsewhere; the others are run again there.
 _STAGE_S = 10.0
 #: Commands for which the owner must know the tasks. If the job is ending, they change the object afterwards.
-_OF_TASKS = ("cancel", "hold", "release", "retry")
+_OF_TASKS = ("add", "cancel", "close_job", "hold", "release", "retry")
 
 
 class JobOwner:
@@ -62,7 +65,7 @@ class JobOwner:
         rules = described.section_rules
         moves = Moves()
         self._parts: List[Part] = [*select(described, job), moves]
-        self.owner = Owner(job, loop.after, self._on_failure, on_move=moves.move)
+        self.owner = Owner(job, loop.after, self._on_failure, on_move=moves.move, operations=self._operations())
         self.tasks = TaskList(described.retries, described.max_fails, "task" if rules is None else "section")
         self.pace = Pace()
         self.phase = JobPhase()
@@ -84,6 +87,13 @@ class JobOwner:
         self.processors = RecordedProcessors(
             loop, self.owner, self, self._worker_words(path), described.limit, self._ranks
         ).processors
+
+    def _operations(self) -> Dict[str, Operation]:
+        """The requests of programs that the parts answer."""
+        found: Dict[str, Operation] = {}
+        for part in self._parts:
+            found.update(part.operations())
+        return found
 
     def _worker_words(self, path: str) -> List[str]:
         """The arguments of the yods that start workers."""
@@ -161,8 +171,9 @@ class JobOwner:
         self.serve()
 
     def _list_tasks(self) -> None:
-        # A copy lacks the last commits of its owner: tasks that these handed out may have begun (AHEAD).
-        unsure = AHEAD if self.job.meta(UNSURE) else 0
+        # A copy lacks the last commits of its owner: tasks that these handed out may have begun. They were the next
+        # ones (AHEAD), or, where tasks come after others, any of them.
+        unsure = (sys.maxsize if StateGraph(self.job).ordered else AHEAD) if self.job.meta(UNSURE) else 0
         for first, last, state, attempts in list(self.job.ranges()):
             if state == RUNNING:
                 self.job.change(first, last, WAITING, cause="the owner of the job was lost")
@@ -189,6 +200,11 @@ class JobOwner:
             self.job.set_state(RUNNING)
             if self.job.meta("begun_at") is None:
                 self.job.set_meta(begun_at=time.time())
+
+    def on_again(self) -> None:
+        """Ended tasks wait again."""
+        for part in self._parts:
+            part.on_again()
 
     def measure_anew(self) -> None:
         """The rate, and the time left, count from now on: nothing ran for a while."""

@@ -14,12 +14,14 @@ from redmesh.state import StateError, StateFull
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
     from redmesh.state import StateObject
 
     Request = Dict[str, Any]
     Reply = Callable[[bytes], None]
+    #: Answers a request with JSON after it has recorded something. Raises StateError.
+    Operation = Callable[[Request], bytes]
 
 #: Seconds between the first record of a batch and its commit; a waiting program waits as long.
 COMMIT_S = 0.02
@@ -38,9 +40,11 @@ class Owner:
         on_failure: Callable[[StateError], None],
         *,
         on_move: Optional[Callable[[str], None]] = None,
+        operations: Optional[Mapping[str, Operation]] = None,
     ) -> None:
         self.job = job
         self._later, self._on_failure, self._on_move = later, on_failure, on_move
+        self._operations = operations or {}
         self._replies: List[Tuple[Reply, bytes]] = []
         self._records = 0
         self._failed = False
@@ -132,8 +136,11 @@ class Owner:
             self._progress(request, node, task)
         elif op == "move":
             return self._move(_text(request, "node")), False
+        elif isinstance(op, str) and op in self._operations:
+            return self._operations[op](request), True
         else:
-            raise StateError(f"a job's owner does not know {str(op)[:40]!r}", "set, get, log, progress, path, move")
+            what = "the owner of this job" if op == "add" else "a job's owner"
+            raise StateError(f"{what} does not know {str(op)[:40]!r}", "set, get, log, progress, path, move")
         return _told(), True
 
     def _progress(self, request: Request, node: str, task: Optional[int]) -> None:

@@ -18,7 +18,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Optional
+    from typing import Any, Iterable, Optional, Sequence, Tuple
 
     from agents.yodio.yodbytes import from_system, to_system
     from agents.yodio.yodio import Channel
@@ -43,6 +43,7 @@ else:
 __all__ = ["Job", "job"]
 
 _STATE = 12  # operation (docs/protocol.md)
+_AT_ONCE = 1000  # tasks of one request, which has a limit
 _USAGE = """usage: yodstate COMMAND
   set KEY VALUE         record a value under a name of your own; VALUE - reads standard input
   get KEY               print a value; status 1 when there is none
@@ -50,6 +51,8 @@ _USAGE = """usage: yodstate COMMAND
   progress PART [TEXT]  how far this task is: 0 to 1, or 25%; TEXT goes to the log
   path                  print the path of the job's state object, on the host of its owner
   move LOGIN            have the job go on on another login processor; mesh job log says when it cannot
+  tasks add [--id ID] [--after ID]... -- PROGRAM ...   add a task to this job; prints its number
+  tasks add -           add a task for each line of standard input
   report WORD [TEXT]    of a section: started, progress PART [TEXT], finished, error TEXT
 Options: --job: the job as a whole, not this task (progress)
 """
@@ -91,6 +94,19 @@ class Job:
     def move(self, node: str) -> None:
         """Have the job move to another node between its stages."""
         self._ask(op="move", node=node)
+
+    def add_task(self, line: str, *, id: str = "", after: Iterable[str] = ()) -> int:
+        """Add a task to this job: a command for the shell, or the input of the job's program. It starts when the tasks
+        in ``after`` have succeeded: ids, or numbers as text. Returns its number."""
+        return self.add_tasks([(id, list(after), line)])[0]
+
+    def add_tasks(self, tasks: Sequence[Tuple[str, Sequence[str], str]]) -> range:
+        """Add tasks, all or none: of each its id or "", what it comes after, and its line. Returns their numbers."""
+        rows = [
+            [from_system(id), [from_system(str(one)) for one in after], from_system(line)] for id, after, line in tasks
+        ]
+        told = self._ask(op="add", tasks=rows)
+        return range(told["first"], told["last"] + 1)
 
     def close(self) -> None:
         """Disconnect."""
@@ -149,10 +165,41 @@ def _report(word: str, text: str) -> None:
         raise OSError(errno.EPROTO, answer or "the report was not answered")
 
 
+def _add_tasks(connect: Any, words: list[str]) -> None:
+    """``tasks add``; prints the numbers of the tasks. Raises IndexError for words that are not understood."""
+    if words[:1] != ["add"]:
+        raise IndexError
+    words, id = words[1:], ""
+    after: list[str] = []
+    if words == ["-"]:
+        lines = [line.rstrip("\n") for line in sys.stdin]
+        tasks = [("", after, line) for line in lines if line.strip()]
+    else:
+        while words[0] in ("--id", "--after"):
+            if words[0] == "--id":
+                id = words[1]
+            else:
+                after.append(words[1])
+            words = words[2:]
+        words = words[1:] if words[0] == "--" else words
+        if not words or words[0].startswith("-"):
+            raise IndexError
+        import shlex
+
+        tasks = [(id, after, " ".join(map(shlex.quote, words)))]
+    told = connect()
+    for at in range(0, len(tasks), _AT_ONCE):
+        numbers = told.add_tasks(tasks[at : at + _AT_ONCE])
+        print(numbers[0] if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}")
+
+
 def _run(connect: Any, words: list[str], whole_job: bool) -> int:
     command, rest = words[0], words[1:]
     if command == "report" and rest:
         _report(rest[0], " ".join(rest[1:]))
+        return 0
+    if command == "tasks":
+        _add_tasks(connect, rest)
         return 0
     most = {"set": 2, "get": 1, "progress": 2, "path": 0, "move": 1}.get(command, len(rest))
     if len(rest) > most or command not in ("set", "get", "log", "progress", "path", "move"):

@@ -13,6 +13,7 @@ from typing import Any
 
 from agents.job.dependencies import Unmet, elsewhere, unmet
 from agents.job.description import META
+from agents.job.tasks.adding import OPEN
 from agents.yodio.yodfields import PART, filled, has_field
 from console.errors import ConsoleError
 from console.jobs.objects import ENDED, opened, summary
@@ -35,6 +36,7 @@ def queue_row(job: dict[str, Any]) -> dict[str, Any]:
         "uuid": job["uuid"],
         "name": described["name"],
         "state": shown_state(job, described),
+        "open": bool(job.get(OPEN)) and job["state"] not in ENDED,
         "owner": "" if not owned(job["path"]) else f"{job['host']}:{job.get('pid', '?')}",
         "tasks": tasks,
         "ended": ended,
@@ -86,10 +88,21 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
     if not job.get("owner_lost"):
         if job.get("waits_for"):
             return f"waits for {job['waits_for']}"
-        return f"no processors: {job['trouble']}" if job.get("trouble") else str(job["state"])
+        if job.get("trouble"):
+            return f"no processors: {job['trouble']}"
+        return open_text(job) or str(job["state"])
     if waits(job, described):
         return "after " + ",".join(_awaited(os.path.dirname(job["path"]), one) for one in described["after"])
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
+
+
+def open_text(job: dict[str, Any]) -> str:
+    """That a job takes further tasks, and what it does; "" if it takes none."""
+    if not job.get(OPEN) or job["state"] in ENDED:
+        return ""
+    counts = job["counts"] or {}
+    has = counts.get(WAITING, 0) + counts.get(RUNNING, 0)
+    return f"{job['state']} (open)" if has else "open: waits for tasks"
 
 
 def _awaited(directory: str, after: Sequence[str]) -> str:

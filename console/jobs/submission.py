@@ -13,11 +13,15 @@ from itertools import chain, pairwise
 from agents.job.dependencies import ANY, OK, Unmet, elsewhere, has_left, unmet
 from agents.job.description import ENVIRONMENT, META, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
+from agents.job.tasks.adding import OPEN, write_tasks
+from agents.job.tasks.new_tasks import Ordered
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import delete, directory_of, find, make_directory
+from console.jobs.task_files import inputs_for_object
 from console.settings import Settings
 from redmesh.byte_text import from_system
 from redmesh.state import SUFFIX, StateError, StateObject, is_uuid, job_path, new_uuid
+from redmesh.state_graph import StateGraph
 
 _PART = re.compile(r"(\d{1,13})(?:-(\d{1,13})(?::(\d{1,13}))?)?")
 #: The most tasks in ranges with a step, because each of these tasks is a row of the state object.
@@ -85,12 +89,15 @@ def submit(
     user: str,
     hold: bool,
     files: Iterable[tuple[str, bytes, int]] = (),
+    graph: Sequence[Ordered] = (),
+    stays_open: bool = False,
 ) -> str:
     """Create the job; returns the path of its object. Starts its owner unless it is held or waits. Raises
     ConsoleError.
 
-    The texts of ``described``, ``inputs`` and the names of ``files`` are strings of the system. ``files``: name,
-    content and mode of further files in the object.
+    The texts of ``described``, ``inputs`` and the names of ``files`` are strings of the system, also the lines of
+    ``graph``: tasks that come after others. ``files``: name, content and mode of further files in the object.
+    ``stays_open``: tasks may be added until somebody closes the job.
     """
     directory = directory_of(settings.state_dir)
     make_directory(directory)
@@ -111,6 +118,12 @@ def submit(
                 job.add_array(first, last)
                 if number % _AT_ONCE == 0:
                     job.check_room()
+            if stays_open:
+                StateGraph(job).create()
+                job.set_meta(**{OPEN: 1})
+            if graph:
+                inputs_for_object(graph)
+                write_tasks(job, graph, 1)
             if inputs is not None and not job.add_list(map(from_system, inputs)):
                 raise UsageError("--tasks has no tasks: every line is empty", "one task a line")
             job.commit()

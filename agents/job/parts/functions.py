@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import AbstractSet, Dict, List, Optional, Set
 
     from agents.job.description import FunctionRules
-    from agents.job.task_list import Change
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.commands import Command, Handler
     from agents.job.workers.messages import Request, Result
     from agents.job.workers.worker import Connection, Worker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.job.task_list import MOST_AHEAD
+from agents.job.tasks.pace import MOST_AHEAD
 from redmesh.state import MAX_LINES
 
 TYPE_CHECKING = False
@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from agents.job.description import Description
     from agents.job.grants.processors import Processors
     from agents.job.phase import JobPhase
-    from agents.job.state_requests import Owner
-    from agents.job.task_list import Change, Pace, TaskList
+    from agents.job.state_requests import Operation, Owner
+    from agents.job.tasks.pace import Pace
+    from agents.job.tasks.task_list import Change, TaskList
     from agents.job.workers.commands import Handler
     from agents.job.workers.messages import Answer, Request, Result
     from agents.job.workers.worker import Connection, Worker
@@ -69,6 +70,9 @@ if TYPE_CHECKING:
 
         def mark_running(self) -> None:
             """Record that the job runs, now or again."""
+
+        def on_again(self) -> None:
+            """Tell the parts that ended tasks wait again."""
 
         def measure_anew(self) -> None:
             """Record that the rate of the job counts from now on."""
@@ -127,6 +131,13 @@ class Part:
         """Return True if more tasks may come."""
         return False
 
+    def keeps_workers(self) -> bool:
+        """Return True if workers without tasks wait for those that may come."""
+        return self.expects()
+
+    def on_again(self) -> None:
+        """Called when ended tasks wait again, because a user wants it."""
+
     def on_cancel(self, reason: str, error: str, *, again: bool) -> None:
         """Called when the job is cancelled, after the tasks that wait; ``again``: it was before."""
 
@@ -140,6 +151,10 @@ class Part:
 
     def commands(self) -> Dict[str, Handler]:
         """Return the commands that this part carries out, by their names."""
+        return {}
+
+    def operations(self) -> Dict[str, Operation]:
+        """Return the requests of programs that this part answers, by their names."""
         return {}
 
     def on_data(self, connection: Connection, payload: bytes) -> bool:

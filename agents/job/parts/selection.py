@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agents.job.parts.additions import AddedTasks
+from agents.job.parts.order import Order
 from agents.job.parts.recalls import Recalls
 from agents.job.parts.user_commands import UserCommands
 
@@ -26,6 +28,9 @@ def select(described: Description, job: StateObject) -> List[Part]:
         from agents.job.parts.functions import Functions
 
         parts.append(Functions(functions))
+    if functions is None and rules is None:
+        order = Order()
+        parts += [order, AddedTasks(order)]
     if rules is None:
         return [*parts, Recalls()]
     from agents.job.parts.sections.copies import Copies

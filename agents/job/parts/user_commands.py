@@ -74,6 +74,7 @@ class UserCommands(Part):
                 tasks.again(state, low, high, attempts)
                 self.context.change(low, high, WAITING, "mesh retry")
                 count += high - low + 1
+        self.context.on_again()
         return count
 
     def on_command_end(self, connection: Connection) -> None:

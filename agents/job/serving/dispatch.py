@@ -85,11 +85,13 @@ class Dispatch:
         """True if a worker without tasks got other work, or waits for some."""
         if any(part.employ(worker) for part in self._parts):
             return True
-        return bool(self._context.tasks.running and self._context.described.retries) or self.expects()
+        return bool(self._context.tasks.running and self._context.described.retries) or any(
+            part.keeps_workers() for part in self._parts
+        )
 
     def give(self, worker: Worker, count: int) -> None:
         """Give a worker, or its team, the next ``count`` tasks."""
-        node = worker.holder.node
+        node, in_order = worker.holder.node, self._in_order and self._context.tasks.in_order
         numbers = [number for number, _ in self._context.tasks.hand_out(worker.holder, count, node)]
         for part in self._parts:
             part.on_handed_out(numbers)
@@ -97,7 +99,7 @@ class Dispatch:
 
         def record(job: StateObject) -> None:
             slot = worker.slot
-            taken.extend(job.take(len(numbers), node, slot) if self._in_order else job.take_these(numbers, node, slot))
+            taken.extend(job.take(len(numbers), node, slot) if in_order else job.take_these(numbers, node, slot))
 
         self._context.owner.record(record)
         if [task.number for task in taken] == numbers and self.committed():  # otherwise the object is full

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence
 
     from agents.job.parts.part import JobContext
-    from agents.job.task_list import Change
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.messages import Result
     from agents.job.workers.worker import Connection, Worker
     from redmesh.state import StateObject

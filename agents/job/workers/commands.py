@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
+from agents.job.tasks.new_tasks import from_wire, ranges_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, FrozenSet, List, Mapping, Optional
 
+    from agents.job.tasks.new_tasks import NewTask
     from agents.job.workers.worker import Connection
 
     Handler = Callable[[Connection, "Command"], "Outcome"]
@@ -25,7 +28,7 @@ class Outcome(Enum):
 class Command:
     """A command of a user, or of the program of an Executor."""
 
-    __slots__ = ("count", "node", "number", "numbers", "op", "reason", "tasks")
+    __slots__ = ("added", "count", "node", "number", "numbers", "op", "ranges", "reason", "tasks")
 
     def __init__(self, told: Mapping[str, object]) -> None:
         """Read a control message; members that are not valid count as missing."""
@@ -39,6 +42,12 @@ class Command:
             self.tasks = _numbers(told.get("tasks"))  # none, and not all, if they are no list
         self.count: Optional[int] = count if isinstance(count, int) else None  # calls that were submitted
         self.numbers: FrozenSet[int] = frozenset(_numbers(told.get("numbers")))  # calls to be withdrawn
+        self.added, self.ranges = told.get("added"), ranges_of(told.get("ranges"))  # tasks to be added
+
+    @property
+    def new_tasks(self) -> List[NewTask]:
+        """The tasks to be added, with their lines. Raises TaskError."""
+        return from_wire(self.added)
 
 
 def _numbers(told: object) -> List[int]:
@@ -48,13 +57,15 @@ def _numbers(told: object) -> List[int]:
 class CommandAnswer:
     """The answer to a command."""
 
-    __slots__ = ("error", "hint", "state", "tasks")
+    __slots__ = ("error", "first", "hint", "last", "state", "tasks")
 
     def __init__(
-        self, *, tasks: Optional[int] = None, state: str = "", error: str = "", hint: Optional[str] = None
-    ) -> None:
+        self, *, tasks: Optional[int] = None, state: str = "", error: str = "", hint: Optional[str] = None,
+        first: Optional[int] = None, last: Optional[int] = None,
+    ) -> None:  # fmt: skip
         self.tasks = tasks  # how many tasks run again
         self.state = state  # the job's final state
+        self.first, self.last = first, last  # the numbers of the first and last task that was added
         self.error, self.hint = error, hint  # why the command was refused, and what to do
 
     def send(self, connection: Connection, command: Command) -> None:
@@ -67,6 +78,8 @@ class CommandAnswer:
         told: Dict[str, object] = {"re": number}
         if self.tasks is not None:
             told["tasks"] = self.tasks
+        if self.first is not None and self.last is not None:
+            told["first"], told["last"] = self.first, self.last
         if self.state:
             told["state"] = self.state
         if self.error:

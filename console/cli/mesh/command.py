@@ -547,6 +547,8 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
             ("watch", "show progress until the job ends"),
             ("sql", "query a job's object in SQL"),
             ("fetch", "copy a job's object to a file"),
+            ("add", "add tasks to an open job"),
+            ("close", "add no more tasks to an open job: it ends after those that it has"),
             ("move", "move a job's object to another node"),
             ("serve", "serve the status of jobs over HTTP on loopback"),
             ("purge", "delete the objects of ended jobs, as mesh purge does"),
@@ -559,8 +561,9 @@ def _add_jobs(commands: "argparse._SubParsersAction[_Parser]") -> None:
     for name, one in made.items():
         _add_job_arguments(name, one)
         ours = {"standby": "stand_by", "take-over": "go_on", "follow": "follow", "move": "move"}
+        adds = {"add": "job_add", "close": "job_add"}
         command = {"list": "show_list", "log": "show_log", "tasks": "show_tasks", **ours}.get(name, name)
-        module = {"resume": "queue"}.get(name, "job_move" if name in ours else "job")
+        module = {"resume": "queue", **adds}.get(name, "job_move" if name in ours else "job")
         one.set_defaults(command=_lazily(module, command))
 
 
@@ -595,8 +598,36 @@ def _add_job_arguments(name: str, one: argparse.ArgumentParser) -> None:
         one.add_argument("--limit", metavar="SECONDS", type=_seconds, default=60.0, help=told)
     elif name == "move":
         one.add_argument("node", metavar="NODE")
+    elif name == "add":
+        _add_new_tasks(one)
+        one.add_argument(
+            "words", metavar="-- PROGRAM", nargs=argparse.REMAINDER, action=_BehindJob, help="program and arguments of"
+            " one task, of a job that has no program for all tasks",
+        )  # fmt: skip
     elif name == "fetch":
         one.add_argument("file", metavar="FILE")
+
+
+class _BehindJob(argparse.Action):
+    """The options behind JOB, and the program behind ``--``: what follows a positional argument is one list."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _option: str | None = None
+    ) -> None:
+        options = _Parser(prog=parser.prog, add_help=False)
+        _add_new_tasks(options)
+        options.add_argument("words", nargs=argparse.REMAINDER)
+        options.parse_args(values, namespace)
+
+
+def _add_new_tasks(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--array", metavar="LIST", default="", help="the numbers of the tasks, larger than those so far")
+    one.add_argument("--tasks", metavar="FILE", default="", help="a task for each line of FILE (-: standard input)")
+    one.add_argument("--graph", metavar="FILE", default="", help="tasks that come after others, as in mesh submit")
+    one.add_argument("--id", metavar="ID", default="", help="the id of the one task, for others that come after it")
+    told = "the one task comes after the task with this id or number; may be repeated"
+    one.add_argument("--after", metavar="ID", action="append", default=[], help=told)
+    one.add_argument("--json", action="store_true", help="print JSON: the numbers of the first and last task")
 
 
 def _add_purge(purge: argparse.ArgumentParser) -> None:
@@ -616,6 +647,8 @@ def _add_queue(commands: "argparse._SubParsersAction[_Parser]") -> None:
     submit.add_argument("--limit", metavar="N", type=_positive, default=0, help="at most N processors at a time")
     submit.add_argument("--after", metavar="JOB", action="append", default=[], help="start after JOB has succeeded;"
                         " JOB:any: after it has ended; may be repeated")  # fmt: skip
+    submit.add_argument("--open", action="store_true", help="the job takes further tasks (mesh job add) until mesh job"
+                        " close")  # fmt: skip
     submit.add_argument("--hold", action="store_true", help="do not start before mesh release")
     submit.add_argument("--hold-processors", action="store_true", help="give no processors back to other requests that"
                         " wait while tasks are left")  # fmt: skip
@@ -661,6 +694,8 @@ def _add_tasks(submit: _Parser) -> None:
         ("--array", "LIST", "the numbers of the tasks: 1-10000, 1-9:2,20; a final %%N: at most N at a time"),
         ("--tasks", "FILE", "a task for each line of FILE (-: standard input): the program's input, or a shell command"
          " if no program is given"),
+        ("--graph", "FILE", "tasks that come after others: lines of the form 'id: after, after: command' (-: standard"
+         " input), or FILE.toml"),
         ("--time", "LIMIT", _TIME_HELP.format("task")),
         ("--cwd", "DIR", "the tasks' working directory (default: this one)"),
         ("--stdin", "FILE", "the tasks' standard input; {} in its name is the task's line or number"),

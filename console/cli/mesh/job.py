@@ -16,7 +16,7 @@ from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import ENDED, delete, directory_of, may_go, node_of, opened, places, summary, uuids
 from console.jobs.reasons import stopped_processes, stopped_text
-from console.jobs.rows import command_line, queue_row, rate_text
+from console.jobs.rows import command_line, open_text, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
@@ -371,7 +371,7 @@ def _plain(value: Any) -> Any:
 
 
 def _state(job: dict[str, Any]) -> str:
-    return f"{job['state']} (owner lost)" if job.get("owner_lost") else str(job["state"])
+    return f"{job['state']} (owner lost)" if job.get("owner_lost") else open_text(job) or str(job["state"])
 
 
 def _tasks(job: dict[str, Any]) -> str:

@@ -37,6 +37,7 @@ def wait(settings: Settings, options: argparse.Namespace) -> int:
 
 def see_end(settings: Settings, found: Source, *, quiet: bool) -> int:
     """Wait for the end of a job of tasks, print its counts, and return its exit status."""
+    _tell_open(found, quiet=quiet)
     try:
         with ProgressLine(settings, found.path, quiet=quiet):
             job = _end(settings, found)
@@ -51,6 +52,14 @@ def see_end(settings: Settings, found: Source, *, quiet: bool) -> int:
                 for one in found.failures(1):
                     print(clean(f"mesh: task {one['task']} failed first: {one['text']}"), file=sys.stderr)
     return int(job.get("exit_status") or 0)
+
+
+def _tell_open(found: Source, *, quiet: bool) -> None:
+    """Say that a job ends only after it was closed."""
+    if not quiet and queue_row(_job(found))["open"]:
+        name = found.uuid[:8] if found.path else found.uuid
+        told = f"mesh: job {name} is open: it ends after mesh job close {name}, when its tasks have ended"
+        print(told, file=sys.stderr)
 
 
 def _end(settings: Settings, found: Source) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _missing(parser: argparse.ArgumentParser, names: str, words: Sequence[str]) 
     for action in parser._actions:  # argparse has no other way to ask it
         if isinstance(action, argparse._SubParsersAction):
             shown = [one.dest for one in action._choices_actions]
-            return f"one of: {', '.join(shown)}" if len(shown) < 12 else f"{parser.prog} --help lists the commands"
+            return f"one of: {', '.join(shown)}" if len(shown) < 15 else f"{parser.prog} --help lists the commands"
     meant = _WORDS.get(parser.prog.removeprefix("mesh "), {})
     hints = [meant[word.lstrip("-")] for word in words if word.startswith("-") and word.lstrip("-") in meant]
     if hints:

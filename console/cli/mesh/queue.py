@@ -17,6 +17,7 @@ from agents.job.dependencies import elsewhere
 from agents.job.description import BEGIN_IN, BESIDE, META, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
+from agents.job.tasks.adding import OPEN
 from agents.linux.processes import start_time
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
@@ -33,6 +34,7 @@ from console.jobs.packaging import collect, stored
 from console.jobs.reasons import in_line, stopped_processes, stopped_text
 from console.jobs.rows import queue_row, rate_text, waiting_text, waits
 from console.jobs.submission import begin, parse_after, parse_array, submit
+from console.jobs.task_files import GraphFile, lines
 from console.launch.daemons.connect import reach, user
 from console.launch.daemons.cpa import connect_any
 from console.launch.options.limits import duration
@@ -51,8 +53,6 @@ from redmesh.text import counted
 
 _LOOK_S = 0.5
 _WIDTH = 200
-#: The most characters of a line of a --tasks file: Linux limits one argument of a program to 128 KiB.
-_LONGEST = 32_000
 
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
@@ -64,13 +64,18 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     if files:
         described.package = BEGIN_IN if options.cwd is None else BESIDE
     many = sum(last - first + 1 for first, last in ranges) > 1
-    written = _name_streams(described, options, many=many or bool(options.tasks))
+    written = _name_streams(described, options, many=many or bool(options.tasks or options.graph or options.open))
     described.after = parse_after(settings, options.after)
     if options.functions:
         described.functions, ranges = each_to_system(json.loads(options.functions)), []
         program = described.functions["program"]
         described.functions["program"] = [program, start_time(program)]
-    inputs = _distinct(_lines(options.tasks), written) if options.tasks else None
+    inputs = _distinct(lines(options.tasks), written) if options.tasks else None
+    graph = GraphFile(options.graph).ordered() if options.graph else []
+    for _ in _distinct((task.input for task in graph), written):
+        pass
+    if options.graph or (options.open and not (options.array or options.tasks)):
+        ranges = []
     if not options.quiet and not options.json:
         tell_limit(settings, options.limit)
         if not options.hold:
@@ -80,7 +85,7 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
         need_mesh_of_job(settings)
     path = submit(
         settings, described, () if inputs is not None else ranges, inputs,
-        user=user(), hold=options.hold, files=stored(files),
+        user=user(), hold=options.hold, files=stored(files), graph=graph, stays_open=options.open,
     )  # fmt: skip
     uuid = os.path.basename(path)[:36]
     if settings.system and not options.hold:
@@ -99,9 +104,13 @@ def submit_job(settings: Settings, options: argparse.Namespace) -> int:
 def _describe(options: argparse.Namespace) -> Description:
     """What the options say of a job's tasks, without their numbers and files. Raises UsageError."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
-    if options.array and options.tasks:
-        raise UsageError("--array and --tasks exclude each other", "lines of a file are numbered from 1")
-    if not words and not options.tasks and not options.functions:
+    if sum(map(bool, (options.array, options.tasks, options.graph))) > 1:
+        raise UsageError("--array, --tasks and --graph exclude each other", "lines of a file are numbered from 1")
+    if options.functions and (options.open or options.graph):
+        raise UsageError("a job of redmesh.Executor gets its calls from its program", "leave --open and --graph out")
+    if not words and options.array:
+        raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
+    if not (words or options.tasks or options.graph or options.functions or options.open):
         raise UsageError("no program to run", "mesh submit --array 1-100 -- ./simulate --seed {}")
     mark = next((word for word in words if word in MARKS), None)
     if mark:
@@ -267,26 +276,6 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value if equals else os.environ.get(name, "")
 
 
-def _lines(name: str) -> Iterator[str]:
-    if name == "-":
-        yield from _stripped(sys.stdin.buffer)
-        return
-    try:
-        with open(name, "rb") as file:
-            yield from _stripped(file)
-    except OSError as error:
-        raise ConsoleError(f"--tasks {clean(name)}: {error.strerror}", "one task a line", exit_status=2) from None
-
-
-def _stripped(lines: Iterable[bytes]) -> Iterator[str]:
-    for line in lines:
-        text = os.fsdecode(line.removesuffix(b"\n"))
-        if len(text) > _LONGEST:
-            raise UsageError(f"--tasks: a line of {len(text):,} characters", "a program takes no longer argument")
-        if line.strip():
-            yield text
-
-
 # The queue
 
 
@@ -368,7 +357,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
             for first, last, before, _ in state.ranges():
                 if before in (WAITING, RUNNING):
                     state.change(first, last, CANCELLED, cause="mesh cancel")
-            state.finish(CANCELLED, "mesh cancel", exit_status=130, held=0)
+            state.finish(CANCELLED, "mesh cancel", exit_status=130, held=0, **({OPEN: 0} if job.get(OPEN) else {}))
         start_dependents(path)
 
 

@@ -35,7 +35,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 GROUND_FLOOR = (
     "__init__.py", "byte_text.py", "filesystem.py", "idset.py", "managers.py", "resource_limits.py", "sanitise.py",
     "settings/__init__.py", "settings/groups.py", "settings/keeper_file.py", "settings/record.py", "state.py",
-    "state_reader.py", "text.py", "version.py",
+    "state_graph.py", "state_reader.py", "text.py", "version.py",
 )  # fmt: skip
 _ENTRY = "__main__.py"
 _COMPILE_S = 60.0

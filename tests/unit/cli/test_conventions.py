@@ -25,7 +25,7 @@ NO_FACTS = {
     "mesh job purge", "mesh cancel", "mesh hold", "mesh job move", "mesh job resume", "mesh purge", "mesh release",
     "mesh retry", "mesh wait", "mesh sections init", "mesh sections watch", "mesh sections resume",
     "mesh sections report", "mesh sections cancel", "mesh sections retry", "mesh job standby", "mesh job take-over",
-    "mesh job follow",
+    "mesh job follow", "mesh job close",
 }  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def test_what_is_no_object_or_a_newer_one_is_refused(tmp_path: Path) -> None:
     newer = sqlite3.connect(job.path)
     newer.executescript(f"PRAGMA user_version = {state.FORMAT + 1}").close()
     for use in (StateObject, open_for_reading):
-        with pytest.raises(StateError, match="has format 2; this Redmesh reads formats up to 1"):
+        with pytest.raises(StateError, match="has format 3; this Redmesh reads formats up to 2"):
             use(job.path)
     assert not os.path.exists(job.path + ".lock")
 

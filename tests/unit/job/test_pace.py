@@ -1,6 +1,6 @@
 """How many tasks a worker has ahead."""
 
-from agents.job.task_list import MOST_AHEAD, Pace
+from agents.job.tasks.pace import MOST_AHEAD, Pace
 
 
 def test_short_tasks_go_in_batches_long_ones_alone_and_the_last_ones_are_shared() -> None:

@@ -1,13 +1,18 @@
 """The list of a job's tasks against a plain model: whatever happens, in whatever order."""
 
+from collections.abc import Iterable
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from agents.job.task_list import MOST_LOST, TRANSITIONS, Event, TaskList
+from agents.job.tasks.task_list import MOST_LOST, TRANSITIONS, Event, TaskList
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
 
 WORKERS = st.integers(1, 3)
+#: The state here of tasks that the list has forgotten; states of tasks that will not succeed by themselves.
+WITHDRAWN = "withdrawn"
+LOST = (FAILED, CANCELLED, WITHDRAWN)
 
 
 class Tasks(RuleBasedStateMachine):
@@ -108,6 +113,127 @@ class Tasks(RuleBasedStateMachine):
         assert self.tasks.running == len(self.running)
         assert self.tasks.finished == (not self.running and WAITING not in self.states.values())
 
+
+class OrderedTasks(RuleBasedStateMachine):
+    """A task is given out when all those that it comes after are done, and cancelled when one of them is lost."""
+
+    @initialize(data=st.data(), count=st.integers(1, 10), retries=st.integers(0, 1))
+    def begin(self, data: st.DataObject, count: int, retries: int) -> None:
+        self.tasks = TaskList(retries)
+        self.retries, self.states = retries, dict[int, str]()
+        self.after, self.failures = dict[int, set[int]](), dict[int, int]()
+        self.running: dict[int, tuple[int, int]] = {}
+        self.add(data, count)
+
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def add(self, data: st.DataObject, count: int) -> None:
+        """Some tasks more, which come after others of before, or of their own."""
+        first = len(self.states) + 1
+        if self.tasks.cancelled or first > 20:
+            return
+        places = data.draw(st.permutations(range(first, first + count)))
+        for place, number in enumerate(places):
+            earlier = [*self.states, *places[:place]]
+            self.after[number] = set(data.draw(st.lists(st.sampled_from(earlier), max_size=3))) if earlier else set()
+        self.states.update(dict.fromkeys(places, WAITING))
+        self.failures.update(dict.fromkeys(places, 0))
+        self.tasks.add(first, first + count - 1)
+        self.block(places)
+
+    def block(self, numbers: Iterable[int]) -> None:
+        """As the owner does, from what the object says."""
+        missing = {one: [each for each in self.after[one] if self.states[each] != DONE] for one in sorted(numbers)}
+        self.tasks.block((one, after) for one, after in missing.items() if after and self.states[one] == WAITING)
+        for number in {each for after in missing.values() for each in after}:
+            if self.states[number] in LOST:
+                self.tasks.drop_after(number, self.states[number])
+        self.model_drops()
+
+    def model_drops(self) -> None:
+        """Cancel in the model what cannot run any more; the list has cancelled the same tasks."""
+        gone: set[int] = set()
+        while more := {
+            one for one, after in self.after.items()
+            if self.states[one] == WAITING and any(self.states[each] in LOST for each in after)
+        }:  # fmt: skip
+            gone |= more
+            self.states.update(dict.fromkeys(more, CANCELLED))
+        assert sorted(one.number for one in self.tasks.dropped) == sorted(gone)
+        assert all(self.states[one.before] in LOST for one in self.tasks.dropped)
+        self.tasks.dropped.clear()
+
+    @rule(worker=WORKERS, count=st.integers(1, 4))
+    def hand_out(self, worker: int, count: int) -> None:
+        free = sorted(
+            one for one, state in self.states.items()
+            if state == WAITING and all(self.states[each] == DONE for each in self.after[one])
+        )  # fmt: skip
+        assert self.tasks.waiting == len(free)
+        given = self.tasks.hand_out(worker, count)
+        assert [number for number, _ in given] == (free[:count] if self.tasks.open else [])
+        for number, attempt in given:
+            self.states[number], self.running[number] = RUNNING, (worker, attempt)
+
+    @rule(data=st.data(), failed=st.booleans())
+    def end(self, data: st.DataObject, failed: bool) -> None:
+        if not self.running:
+            return
+        number = data.draw(st.sampled_from(sorted(self.running)))
+        change = self.tasks.end(*[self.running[number][0], number, self.running.pop(number)[1]], failed=failed)
+        self.failures[number] += failed
+        again = failed and self.failures[number] <= self.retries and not self.tasks.cancelled
+        assert change is not None and change.state == (WAITING if again else FAILED if failed else DONE)
+        self.states[number] = change.state
+        self.model_drops()
+
+    @rule(worker=WORKERS)
+    def lose(self, worker: int) -> None:
+        for change in self.tasks.lose(worker, "lost"):
+            self.states[change.number] = change.state
+            del self.running[change.number]
+        self.model_drops()
+
+    @rule(numbers=st.sets(st.integers(1, 20), max_size=4))
+    def withdraw(self, numbers: set[int]) -> None:
+        """Some that wait and were never begun."""
+        for first, last in self.tasks.withdraw(numbers):
+            for number in range(first, last + 1):
+                assert number in numbers and self.states[number] == WAITING
+                self.states[number] = WITHDRAWN
+        self.model_drops()
+
+    @rule()
+    def cancel(self) -> None:
+        for first, last in self.tasks.cancel("cancelled"):
+            for number in range(first, last + 1):
+                assert self.states[number] == WAITING
+                self.states[number] = CANCELLED
+        assert WAITING not in self.states.values()
+
+    @rule()
+    def again(self) -> None:
+        """``mesh retry``, also while workers end tasks of a cancelled job."""
+        self.tasks.revoke()
+        for number, state in self.states.items():
+            if state in (FAILED, CANCELLED):
+                self.tasks.again(state, number, number, 0)
+                self.states[number], self.failures[number] = WAITING, 0
+        self.block(self.states)
+
+    @invariant()
+    def counts_are_true(self) -> None:
+        for state, count in self.tasks.counts.items():
+            assert count == sum(1 for one in self.states.values() if one == state)
+        assert self.tasks.finished == (not self.running and WAITING not in self.states.values())
+        waits = [one for one, state in self.states.items() if state == WAITING]
+        assert self.tasks.blocked == sum(
+            1 for one in waits if any(self.states[each] != DONE for each in self.after[one])
+        )
+        assert not waits or self.tasks.waiting or self.running, "nothing would ever go on"
+
+
+TestOrderedTasks = OrderedTasks.TestCase
+TestOrderedTasks.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 TestTasks = Tasks.TestCase
 TestTasks.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
 
-    from agents.job.task_list import Change
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.messages import Result
 
 #: A section is copied to an idle worker after this many times the mean, and at least this many seconds.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Optional, Sequence, Set
 
     from agents.job.description import SectionRules
-    from agents.job.task_list import Change
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.messages import Request, Result
     from agents.job.workers.worker import Worker
 

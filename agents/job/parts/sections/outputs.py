@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
     from agents.job.description import SectionRules
-    from agents.job.task_list import Change
+    from agents.job.tasks.task_list import Change
     from agents.job.workers.messages import Request, Result
     from agents.job.workers.worker import Worker
     from agents.yodio.yodparts import Found, Written

@@ -9,11 +9,12 @@ from __future__ import annotations
 import heapq
 from enum import Enum
 
+from agents.job.tasks.task_graph import TaskGraph, merged
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import AbstractSet, Dict, Hashable, Iterable, List, NamedTuple, Optional, Set, Tuple
+    from typing import AbstractSet, Dict, Hashable, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
     class Change(NamedTuple):
         """The outcome of one attempt at a task: its new state, with a reason if needed."""
@@ -23,20 +24,21 @@ if TYPE_CHECKING:
         state: str
         cause: str
 
+    class Dropped(NamedTuple):
+        """A task that is cancelled because a task ``before`` it, directly or not, has ended in ``state``."""
+
+        number: int
+        before: int
+        state: str
+
 else:
     from collections import namedtuple
 
     Change = namedtuple("Change", "number attempt state cause")
+    Dropped = namedtuple("Dropped", "number before state")
 
 #: Workers that a task may lose before it fails: a task that kills its worker would otherwise kill them all.
 MOST_LOST = 5
-#: Seconds of work in advance; the most tasks; and seconds from which tasks are given out one by one.
-_AHEAD_S, MOST_AHEAD, _ALONE_S = 0.1, 256, 0.25
-#: The weight of the newest task in the mean.
-_NEWEST = 0.1
-#: Tasks in advance before the first one has ended: it may take hours, and a task behind it would wait while later
-#: workers are idle.
-_FIRST = 1
 
 
 class Event(Enum):
@@ -95,6 +97,9 @@ class TaskList:
         self._tried: Dict[int, _Tried] = {}  # waiting or running tasks that were given out before
         self.counts = dict.fromkeys((WAITING, RUNNING, DONE, FAILED, CANCELLED), 0)
         self.obsolete: List[Tuple[Hashable, int]] = []  # running copies of tasks that have succeeded
+        self._graph = TaskGraph()
+        self.dropped: List[Dropped] = []  # what was cancelled because of others, until somebody has recorded it
+        self.in_order = True  # tasks that wait are given out in the order of their numbers
         self.held = False
         self.cancelled = ""  # the reason
         self._fails = False  # True if cancelled tasks count as a failure of the job
@@ -109,6 +114,32 @@ class TaskList:
             for number in range(first, last + 1):
                 self._tried[number] = _Tried(attempts)
 
+    def block(self, after: Iterable[Tuple[int, Sequence[int]]]) -> None:
+        """Give out tasks when those that each comes ``after`` have succeeded: the numbers of tasks that wait, in
+        order, each with theirs."""
+        waiting = iter(sorted(self._waiting))
+        kept: List[Tuple[int, int]] = []
+        now = next(waiting, None)
+        for number, before in after:
+            while now is not None and now[1] < number:
+                kept.append(now)
+                now = next(waiting, None)
+            if now is None or number < now[0] or number in self._graph:
+                continue  # it waits for others already
+            if now[0] < number:
+                kept.append((now[0], number - 1))
+            now = (number + 1, now[1]) if number < now[1] else next(waiting, None)
+            self._graph.block(number, before)
+            self.in_order = False
+        self._waiting = [*kept, *([] if now is None else [now]), *waiting]  # sorted, so it is a heap
+
+    def drop_after(self, number: int, state: str) -> None:
+        """Cancel what comes after a task that has not succeeded: it is ``dropped``."""
+        for one in self._graph.fail(number):
+            self._go(WAITING, Event.CANCEL)
+            self._tried.pop(one, None)
+            self.dropped.append(Dropped(one, number, state))
+
     def ended_before(self, state: str, count: int) -> None:
         """Tasks that ended before this owner of the job began."""
         self._count(state, count)
@@ -120,8 +151,13 @@ class TaskList:
 
     @property
     def waiting(self) -> int:
-        """The number of tasks that wait for a worker."""
-        return self.counts[WAITING]
+        """The number of tasks that wait for a worker alone."""
+        return self.counts[WAITING] - len(self._graph)
+
+    @property
+    def blocked(self) -> int:
+        """The number of tasks that wait for other tasks."""
+        return len(self._graph)
 
     @property
     def running(self) -> int:
@@ -222,6 +258,8 @@ class TaskList:
                 self._stop(other, number)
                 self.obsolete.append((other, number))
             self._tried.pop(number, None)
+            for free in self._graph.succeed(number):
+                self._list(free, free)
             return Change(number, attempt, self._go(RUNNING, Event.SUCCEED), "")
         tried = self._tried.setdefault(number, _Tried(attempt))
         tried.failures += 1
@@ -232,6 +270,7 @@ class TaskList:
             cause = f"failed: retry {tried.failures} of {self._retries}"
             return Change(number, attempt, self._go(RUNNING, Event.RETRY), cause)
         del self._tried[number]
+        self.drop_after(number, FAILED)
         return Change(number, attempt, self._go(RUNNING, Event.FAIL), "")
 
     def lose(self, worker: Hashable, reason: str) -> List[Change]:
@@ -253,6 +292,7 @@ class TaskList:
                 self._list(number, number)
             if event not in (Event.LOSE, Event.DROP):
                 del self._tried[number]
+                self.drop_after(number, TRANSITIONS[RUNNING, event])
             changes.append(Change(number, attempt, self._go(RUNNING, event), cause))
         self._held_by.pop(worker, None)
         return changes
@@ -278,8 +318,26 @@ class TaskList:
             if first <= last:
                 kept.append((first, last))
         self._waiting = kept  # sorted, so it is a heap
+        withdrawn = self._with_blocked(withdrawn, numbers)
         self._count(WAITING, -sum(last - first + 1 for first, last in withdrawn))
+        for first, last in withdrawn if self._graph else ():
+            for number in range(first, last + 1):
+                self.drop_after(number, CANCELLED)
         return withdrawn
+
+    def _with_blocked(self, ranges: List[Tuple[int, int]], numbers: AbstractSet[int]) -> List[Tuple[int, int]]:
+        """``ranges``, and those of ``numbers`` that wait for others and were never begun, which are forgotten."""
+        blocked = []
+        for number in numbers if self._graph else ():
+            tried = self._tried.get(number)
+            if number in self._graph and (tried is None or not tried.attempts):
+                self._tried.pop(number, None)
+                self._graph.unblock(number)
+                blocked.append(number)
+        if not blocked:
+            return ranges
+        every = sorted([*blocked, *(number for first, last in ranges for number in range(first, last + 1))])
+        return [(one.start, one.stop - 1) for one in merged(every)]
 
     def cancel(self, reason: str, *, fails: bool = False) -> List[Tuple[int, int]]:
         """Cancel what waits: these ranges. What runs is ended by its workers, and then by :meth:`killed`.
@@ -288,7 +346,8 @@ class TaskList:
         """
         if not self.cancelled:
             self.cancelled, self._fails = reason, fails
-        cancelled = sorted(self._waiting)
+        blocked, self._graph = merged(self._graph.blocked()), TaskGraph()
+        cancelled = sorted([*self._waiting, *((one.start, one.stop - 1) for one in blocked)])
         for first, last in cancelled:
             self._count(WAITING, first - last - 1)
             self._count(CANCELLED, last - first + 1)
@@ -356,36 +415,3 @@ class TaskList:
 
     def _count(self, state: str, count: int) -> None:
         self.counts[state] += count
-
-
-class Pace:
-    """How many tasks a worker gets in advance, by the duration of the job's tasks: enough that it never waits, few
-    enough for the other workers."""
-
-    def __init__(self) -> None:
-        self._mean_s = -1.0
-
-    @property
-    def known(self) -> bool:
-        """True if a task has ended."""
-        return self._mean_s >= 0
-
-    @property
-    def mean_s(self) -> float:
-        """The mean duration in seconds; 0 before a task has ended."""
-        return max(self._mean_s, 0.0)
-
-    def took(self, seconds: float) -> None:
-        """A task has ended after ``seconds``."""
-        seconds = max(seconds, 0.0)
-        self._mean_s = seconds if self._mean_s < 0 else self._mean_s + _NEWEST * (seconds - self._mean_s)
-
-    def ahead(self, waiting: int, workers: int) -> int:
-        """How many tasks a worker may have now, if ``workers`` share ``waiting`` tasks."""
-        if self._mean_s < 0:
-            most = _FIRST
-        elif self._mean_s >= _ALONE_S:
-            most = 1
-        else:
-            most = min(MOST_AHEAD, max(2, int(_AHEAD_S / max(self._mean_s, 1e-6))))
-        return max(1, min(most, -(-waiting // max(workers, 1))))

@@ -1,0 +1,1 @@
+"""The tasks of a job, and which come after which: state machines without I/O."""
