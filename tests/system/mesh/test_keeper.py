@@ -15,6 +15,7 @@ from agents.link.client import Client, Unreachable
 from agents.linux import processes
 from agents.wire.errors import AgentError
 from console.deploy.personal.schema import define
+from redmesh.settings.keeper_file import read_keeper_file
 from tests.support.pcts import MESH, Launcher
 from tests.support.reaper import private_directory
 from tests.support.waiting import PATIENCE_S, freeze, wait_until
@@ -38,7 +39,7 @@ class Mesh:
         self.file = f"{self.state}/keeper.json"
         with open(self.file, "w") as file:
             json.dump(self.config, file)
-        define(self.config["database"], self.config)
+        define(self.config["database"], read_keeper_file(self.config))
         self.keepers: list[subprocess.Popen[bytes]] = []
         self.seen: set[int] = set()
 
@@ -268,7 +269,7 @@ def test_detached_keepers_go_on_alone(mesh: Mesh) -> None:
     [
         ([], "usage:", 2),
         (["--config", "/no/such"], "/no/such: No such file", 2),
-        (["--config", "/etc/passwd"], "no JSON", 125),
+        (["--config", "/etc/passwd"], "no JSON", 2),
     ],
 )
 def test_bad_calls_get_one_line(arguments: list[str], words: str, status: int) -> None:
