@@ -34,28 +34,23 @@ class MachineSettings(Record):
     """A personal mesh: its size and its end."""
 
     processors: int = field(
-        default=0, in_job=False, meaning="processors of a personal mesh; 0: as many as this machine has cores"
+        "processors of a personal mesh; 0: as many as this machine has cores", default=0, in_job=False
     )
     nodes: int = field(
-        default=1,
-        least=1,
-        in_job=False,
-        meaning="number of PCTs (nodes) that share the processors of a personal mesh",
+        "number of PCTs (nodes) that share the processors of a personal mesh", default=1, least=1, in_job=False
     )
     service_nodes: int = field(
-        default=0,
-        in_job=False,
-        meaning="how many of the nodes are service nodes: in no pool, reached by `yod -service`",
+        "how many of the nodes are service nodes: in no pool, reached by `yod -service`", default=0, in_job=False
     )
-    cpas: int = field(default=1, least=1, in_job=False, meaning="CPAs of a personal mesh")
+    cpas: int = field("CPAs of a personal mesh", default=1, least=1, in_job=False)
     gpus: int | str = field(
+        "GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), divided among the nodes",
         default="auto",
         kind=COUNT_OR_AUTO,
         in_job=False,
-        meaning="GPUs of each node of a personal mesh; auto: this machine's (/dev/nvidia0 …), divided among the nodes",
     )
     idle_minutes: float = field(
-        default=30.0, meaning="minutes without a launch after which a personal mesh that yod started ends"
+        "minutes without a launch after which a personal mesh that yod started ends", default=30.0
     )
 
 
@@ -63,15 +58,13 @@ class DatabaseSettings(Record):
     """The system database."""
 
     database: str = field(
-        default="",
-        in_job=False,
-        meaning="the system database as viewers open it; empty: SQLite in the state directory",
+        "the system database as viewers open it; empty: SQLite in the state directory", default="", in_job=False
     )
     cpa_database_file: str = field(
+        "a file of mode 0600 with the URL that the CPAs open; empty: the same URL as `database`",
         default="",
         kind=PATH,
         in_job=False,
-        meaning="a file of mode 0600 with the URL that the CPAs open; empty: the same URL as `database`",
     )
 
 
@@ -79,68 +72,60 @@ class HostSettings(Record):
     """A mesh over SSH, or one that root runs for every user."""
 
     hosts: tuple[str, ...] = field(
+        "machines of a mesh over SSH (docs/deployment.md); if there are any, yod starts no personal mesh",
         default=(),
         kind=HOSTS,
         in_job=False,
-        meaning="machines of a mesh over SSH (docs/deployment.md); if there are any, yod starts no personal mesh",
     )
     login_address: str = field(
+        "the address at which agents reach this machine; empty: the address of the route to the hosts",
         default="",
         in_job=False,
-        meaning="the address at which agents reach this machine; empty: the address of the route to the hosts",
     )
     agent_port: int = field(
-        default=7117,
-        least=1,
-        in_job=False,
-        meaning="the TCP port that agents listen on, and the UDP port of the RCA",
+        "the TCP port that agents listen on, and the UDP port of the RCA", default=7117, least=1, in_job=False
     )
     cpa_port: int = field(
+        "the TCP port of the first CPA, for login processors that have no CPA; 0: no CPA listens",
         default=0,
         in_job=False,
-        meaning="the TCP port of the first CPA, for login processors that have no CPA; 0: no CPA listens",
     )
-    ssh_config: str = field(default="", kind=PATH, meaning="the configuration file of SSH; empty: ~/.ssh/config")
-    connect_s: float = field(
-        default=15.0, least=1, meaning="seconds after which a connection to a host over SSH times out"
-    )
+    ssh_config: str = field("the configuration file of SSH; empty: ~/.ssh/config", default="", kind=PATH)
+    connect_s: float = field("seconds after which a connection to a host over SSH times out", default=15.0, least=1)
     login: str = field(
+        "the name of this login processor in the mesh; empty: the login processor that started the mesh",
         default="",
         in_job=False,
-        meaning="the name of this login processor in the mesh; empty: the login processor that started the mesh",
     )
     system: str = field(
+        "the state directory of a mesh that root runs for every user (docs/system.md); empty: no such mesh",
         default="",
         kind=PATH,
         in_job=False,
-        meaning="the state directory of a mesh that root runs for every user (docs/system.md); empty: no such mesh",
     )
-    system_run: str = field(default="/run/redmesh", kind=PATH, meaning="the directory of the sockets of that mesh")
+    system_run: str = field("the directory of the sockets of that mesh", default="/run/redmesh", kind=PATH)
 
 
 class JobSettings(Record):
     """Batch systems, launches, and the state objects of jobs."""
 
     manager: str = field(
+        "the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, flux …",
         default="auto",
-        meaning="the batch system whose job is used (docs/managers.md): auto, none, slurm, grid_engine, pbs, lsf, "
-        "flux …",
     )
     job: str = field(
+        "for commands outside of a batch job: the state directory of the job's mesh (`mesh manager list` prints it)",
         default="",
-        meaning="for commands outside of a batch job: the state directory of the job's mesh (`mesh manager list` "
-        "prints it)",
     )
     mpi: str = field(
+        "the value of `--mpi` for scripts, and for programs that are linked against no MPI: auto, pmi1, pmi2, pmix, "
+        "none",
         default="auto",
-        meaning="the value of `--mpi` for scripts, and for programs that are linked against no MPI: auto, pmi1, pmi2, "
-        "pmix, none",
     )
-    job_limit_mb: int = field(default=1024, least=1, meaning="MiB that the state object of one job may have")
-    job_days: float = field(default=30.0, meaning="days for which state objects of ended jobs are kept; 0: no limit")
+    job_limit_mb: int = field("MiB that the state object of one job may have", default=1024, least=1)
+    job_days: float = field("days for which state objects of ended jobs are kept; 0: no limit", default=30.0)
     jobs_mb: int = field(
-        default=10240,
-        meaning="MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit",
+        "MiB of state objects above which the oldest of ended jobs are deleted; 0: no limit", default=10240
     )
 
 

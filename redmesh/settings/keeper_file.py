@@ -31,14 +31,14 @@ PARENT = "parent"
 class NodeEntry(Record, slots=True):
     """A node in ``keeper.json``."""
 
-    name: str = field(meaning="the node's name")
-    processors: Tuple[int, ...] = field(meaning="the mesh's numbers of its processors")
-    id: int = field(default=0, meaning="its number in the system database")
-    gpus: Tuple[int, ...] = field(default=(), meaning="the node's numbers of its GPUs")
-    role: str = field(default="compute", meaning="compute, service or login")
-    address: str = field(default="", meaning="tls://HOST:PORT/NAME of a node with a keeper of its own; else empty")
-    listen: str = field(default="", meaning="HOST:PORT of this node alone")
-    trust: str = field(default="", meaning="the directory with the keys of this node alone")
+    name: str = field("the node's name")
+    processors: Tuple[int, ...] = field("the mesh's numbers of its processors")
+    id: int = field("its number in the system database", default=0)
+    gpus: Tuple[int, ...] = field("the node's numbers of its GPUs", default=())
+    role: str = field("compute, service or login", default="compute")
+    address: str = field("tls://HOST:PORT/NAME of a node with a keeper of its own; else empty", default="")
+    listen: str = field("HOST:PORT of this node alone", default="")
+    trust: str = field("the directory with the keys of this node alone", default="")
 
 
 class ServedSettings(HeartbeatSettings, NodeSettings):
@@ -57,68 +57,62 @@ class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, s
     """``keeper.json``."""
 
     # The mesh, and this host in it
-    run: str = field(meaning="RUN, the directory of the sockets")
-    state: str = field(meaning="STATE, the directory of the logs and the lock")
-    mesh: str = field(meaning="the mesh's name in certificates, and of the directory RUN")
-    boot_id: str = field(meaning="the number of this start of the mesh; on a node, of its daemons")
-    login: str = field(meaning="the name of this login processor; empty on a node")
-    nodes: Tuple[NodeEntry, ...] = field(meaning="the nodes; on a node, itself", record=NodeEntry)
-    cpas: int = field(meaning="the number of CPAs that the keeper starts")
-    users: bool = field(default=False, meaning="system mode: every user of this login processor may connect")
-    installed: str = field(default="", meaning="the directory of the full Redmesh; daemons run a copy without commands")
+    run: str = field("RUN, the directory of the sockets")
+    state: str = field("STATE, the directory of the logs and the lock")
+    mesh: str = field("the mesh's name in certificates, and of the directory RUN")
+    boot_id: str = field("the number of this start of the mesh; on a node, of its daemons")
+    login: str = field("the name of this login processor; empty on a node")
+    nodes: Tuple[NodeEntry, ...] = field("the nodes; on a node, itself", record=NodeEntry)
+    cpas: int = field("the number of CPAs that the keeper starts")
+    users: bool = field("system mode: every user of this login processor may connect", default=False)
+    installed: str = field("the directory of the full Redmesh; daemons run a copy without commands", default="")
 
     # The end of a mesh that nobody uses, or whose batch job ends
-    auto: bool = field(default=False, meaning="yod started the mesh, which ends when it is idle")
-    idle_s: float = field(default=0.0, meaning="seconds without a launch after which such a mesh ends")
+    auto: bool = field("yod started the mesh, which ends when it is idle", default=False)
+    idle_s: float = field("seconds without a launch after which such a mesh ends", default=0.0)
     ends_with: Union[str, Tuple[int, ...]] = field(
-        default=(),
-        kind=TEXT_OR_NUMBERS,
-        meaning="the process and its start time with which the keeper ends, or `parent`",
+        "the process and its start time with which the keeper ends, or `parent`", default=(), kind=TEXT_OR_NUMBERS
     )
-    signalled_by: str = field(default="", meaning="the batch system that sends signals to daemons too")
-    signals_reach: str = field(default="", meaning="whom its signals reach, if that is known")
-    supervisor: str = field(default="", meaning="the batch system's process above the keeper, if it has one")
-    keep_jobs: str = field(default="", meaning="where the job's state objects are kept")
+    signalled_by: str = field("the batch system that sends signals to daemons too", default="")
+    signals_reach: str = field("whom its signals reach, if that is known", default="")
+    supervisor: str = field("the batch system's process above the keeper, if it has one", default="")
+    keep_jobs: str = field("where the job's state objects are kept", default="")
 
     # The system database
-    database: str = field(default="", meaning="the URL that CPAs open, unless it holds a password")
-    database_file: str = field(default="", meaning="the file with that URL, of mode 0600")
-    topology: Optional[Dict[str, Any]] = field(
-        default=None, meaning="the machine in the section `[topology]`, with defaults"
-    )
-    managers: Tuple[Dict[str, Any], ...] = field(default=(), meaning="the tables `[[manager]]`")
+    database: str = field("the URL that CPAs open, unless it holds a password", default="")
+    database_file: str = field("the file with that URL, of mode 0600", default="")
+    topology: Optional[Dict[str, Any]] = field("the machine in the section `[topology]`, with defaults", default=None)
+    managers: Tuple[Dict[str, Any], ...] = field("the tables `[[manager]]`", default=())
 
     # Other machines
-    rca: Tuple[str, ...] = field(default=(), meaning="HOST:PORT of the RCAs, the one of this login processor first")
-    trust: str = field(default="", meaning="the directory of the keys; empty: STATE/trust")
-    listen: str = field(default="", meaning="HOST:PORT at which a node's PCT listens")
-    cpa_listen: str = field(default="", meaning="HOST:PORT of the first CPA for other login processors")
-    cpa_port: int = field(default=0, meaning="the port of the first CPA on every other login processor with CPAs")
-    cpas_afar: Tuple[str, ...] = field(default=(), meaning="the CPAs of a login processor that has none")
-    granted: bool = field(default=False, meaning="another login processor's mesh granted this one, and may revoke it")
+    rca: Tuple[str, ...] = field("HOST:PORT of the RCAs, the one of this login processor first", default=())
+    trust: str = field("the directory of the keys; empty: STATE/trust", default="")
+    listen: str = field("HOST:PORT at which a node's PCT listens", default="")
+    cpa_listen: str = field("HOST:PORT of the first CPA for other login processors", default="")
+    cpa_port: int = field("the port of the first CPA on every other login processor with CPAs", default=0)
+    cpas_afar: Tuple[str, ...] = field("the CPAs of a login processor that has none", default=())
+    granted: bool = field("another login processor's mesh granted this one, and may revoke it", default=False)
 
     # A node's
-    mesh_boot: str = field(default="", meaning="the login processor's boot_id; empty: the same as this one")
-    protocol: int = field(default=1, meaning="the protocol number of the agent")
-    owner: int = field(default=-1, meaning="the uid on the login processor of the mesh's owner; -1: the node's own")
+    mesh_boot: str = field("the login processor's boot_id; empty: the same as this one", default="")
+    protocol: int = field("the protocol number of the agent", default=1)
+    owner: int = field("the uid on the login processor of the mesh's owner; -1: the node's own", default=-1)
     started_on: Optional[str] = field(
-        default=None, meaning="the host of `mesh up`; empty: other meshes do not matter; null: this host"
+        "the host of `mesh up`; empty: other meshes do not matter; null: this host", default=None
     )
-    system: bool = field(default=False, meaning="system mode: the PCT is root's")
-    objects: str = field(default="", meaning="system mode: the directory of state objects")
+    system: bool = field("system mode: the PCT is root's", default=False)
+    objects: str = field("system mode: the directory of state objects", default="")
 
     # A simulated machine
-    simulated: Tuple[str, ...] = field(default=(), meaning="processes that stand in for PCTs")
-    size: Tuple[int, ...] = field(default=(), meaning="the processors and nodes for which they do")
+    simulated: Tuple[str, ...] = field("processes that stand in for PCTs", default=())
+    size: Tuple[int, ...] = field("the processors and nodes for which they do", default=())
 
     # For tests alone
-    register_again_s: float = field(
-        default=5.0, meaning="seconds that launchers and PCTs have to register with a new RCA"
-    )
-    lease_s: float = field(default=0.0, meaning="seconds for which a node runs without an RCA; 0: 2/3 of down_s")
-    spare_s: float = field(default=10.0, meaning="seconds for which a used launch child waits for the next launch")
-    unwatched_s: float = field(default=30.0, meaning="seconds between looks at launches whose process nobody may watch")
-    backfill: bool = field(default=True, meaning="smaller requests may pass if they delay nobody")
+    register_again_s: float = field("seconds that launchers and PCTs have to register with a new RCA", default=5.0)
+    lease_s: float = field("seconds for which a node runs without an RCA; 0: 2/3 of down_s", default=0.0)
+    spare_s: float = field("seconds for which a used launch child waits for the next launch", default=10.0)
+    unwatched_s: float = field("seconds between looks at launches whose process nobody may watch", default=30.0)
+    backfill: bool = field("smaller requests may pass if they delay nobody", default=True)
 
     def to_json(self) -> Dict[str, Any]:
         """The content of the file. It has all settings of the daemons that the keeper starts, so that a later version

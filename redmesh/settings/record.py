@@ -65,8 +65,8 @@ class Field:
 
 
 def field(
-    *,
     meaning: str,
+    *,
     default: T = _REQUIRED,
     kind: str = "",
     least: int = 0,
