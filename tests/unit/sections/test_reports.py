@@ -136,6 +136,16 @@ def test_a_program_that_never_pauses_is_read_piece_by_piece(server: Polled) -> N
         writer.join()
 
 
+def test_a_call_reads_one_piece_of_what_has_arrived(server: Polled) -> None:
+    with connected(server) as sock:
+        ((listening, _),) = server.poll.poll(PATIENCE_S * 1000)
+        assert server.handle(listening)
+        sock.sendall(b"\n" * 32768)  # many pieces, and less than the kernel keeps
+        ((fd, _),) = server.poll.poll(PATIENCE_S * 1000)
+        assert server.handle(fd)
+        assert [ready for ready, _ in server.poll.poll(0)] == [fd], "there is more"
+
+
 def test_idle_connections_keep_nobody_out(server: Polled) -> None:
     """Whoever has the token is served, and keeps its connection, however many others connect."""
     first, early = connected(server), connected(server)
