@@ -19,6 +19,7 @@ from console.tui.screens.dialogs import Entry
 from console.tui.screens.help import Help
 from console.tui.terminal.compositor import CellsCompositor, PromptScreen, lines_behind
 from console.tui.widgets.bars import TopBar
+from console.tui.widgets.machine_map import MachineMap
 from tests.support.big_machine import BigDatabase, storm
 from tests.support.chance import long
 from tests.support.console import Keyboard, opened, screen_text, until
@@ -249,4 +250,81 @@ async def test_a_letter_in_a_line_of_a_dialog_lays_out_nothing(tmp_path: Path, m
         await until(keyboard, lambda: "/c3" in screen_text(app), "the filter")
         await still(app, keyboard)
         assert screen_text(app) != before and not laid_out
+    database.close()
+
+
+async def test_a_dialog_lays_out_nothing_behind_it_and_paints_that_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is behind was laid out when a dialog opened and when it closed, and painted twice while it opened."""
+    database = busy_machine(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await still(app, keyboard)
+        behind = app.screen._compositor
+        laid_out, painted = counted(monkeypatch, behind)
+        await keyboard.press("?")
+        await until(keyboard, lambda: isinstance(app.screen, Help), "the help")
+        await still(app, keyboard)
+        assert not laid_out and sum(lines == 40 for lines in painted) == 1, painted
+        await keyboard.press("escape")
+        await until(keyboard, lambda: app.screen._compositor is behind, "the map")
+        await still(app, keyboard)
+        assert not laid_out
+    database.close()
+
+
+async def test_another_chart_of_the_map_lays_out_the_screen_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await until(keyboard, lambda: "processor" in screen_text(app), "the details")
+        keys = ("z", "z", "enter")
+        await keyboard.press(*keys, "escape")  # the first ones make the scroll bars
+        await still(app, keyboard)
+        laid_out, _ = counted(monkeypatch, app.screen._compositor)
+        for key in keys:
+            await keyboard.press(key)
+            await still(app, keyboard)
+            assert len(laid_out) == 1, key
+            laid_out.clear()
+    database.close()
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, watched: Compositor) -> tuple[list[object], list[int]]:
+    """Gets an entry for each layout of that screen, and the number of lines for each time that it is painted for a
+    dialog."""
+    laid_out: list[object] = []
+    painted: list[int] = []
+    lay_out, lines = Compositor.reflow, CellsCompositor.lines
+
+    def noted(self: Compositor, *words: Any) -> Any:
+        laid_out.extend([self] if self is watched else [])
+        return lay_out(self, *words)
+
+    def lines_noted(self: CellsCompositor, wanted: Any) -> Any:
+        painted.append(len(wanted))
+        return lines(self, wanted)
+
+    monkeypatch.setattr(Compositor, "reflow", noted)
+    monkeypatch.setattr(CellsCompositor, "lines", lines_noted)
+    return laid_out, painted
+
+
+async def test_a_map_that_is_scrolled_aside_shows_what_is_there(tmp_path: Path) -> None:
+    """Only the columns in sight, and some beside them, are drawn."""
+    database = storm(tmp_path)
+    async with opened(database.url, tmp_path, (120, 40)) as (app, keyboard):
+        await until(keyboard, lambda: "processor" in screen_text(app), "the details")
+        await keyboard.press("z")
+        shown = app.screen.query_one(MachineMap)
+        await until(keyboard, lambda: shown.virtual_size.width > 2 * shown.size.width, "a map that is wider than seen")
+        most = shown.virtual_size.width - shown.size.width
+        for x in (0, 7, 16, 33, most - 1, most, 5):
+            shown.scroll_to(x=x, animate=False, immediate=True, force=True)
+            width = shown.size.width
+            seen = [shown.render_line(y).text for y in range(20)]
+            shown._columns = range(10_000)
+            lines = shown._layout.lines[shown.scroll_offset.y :][:20]
+            assert seen == [shown._draw(line).crop_extend(x, x + width, shown._base).text for line in lines], x
     database.close()

@@ -110,7 +110,8 @@ class MeshScreen(Framed):
 
     @on(MachineMap.LaidOut)
     def _share_room(self) -> None:
-        """Give the map the space it needs, and the rest to the activity."""
+        """Give the map the space it needs, and the rest to the activity; at once where a key asks for another chart,
+        or the screen is laid out twice."""
         left = self._left.size.height - self._map.needs if self._map.cells else 0
         self._activity.take_room(left)
         self._map.styles.height = self._map.needs if self._activity.display else "1fr"
@@ -183,7 +184,9 @@ class MeshScreen(Framed):
 
     @on(CellGrid.Chosen)
     def _cell_chosen(self) -> None:
-        if not self._map.zoom_in():
+        if self._map.zoom_in():
+            self._share_room()
+        else:
             self.action_attach()
 
     @on(LineList.Chosen)
@@ -196,13 +199,16 @@ class MeshScreen(Framed):
             self._map.begin_range()
         elif self._map.selected:
             self._map.select(())
-        elif not self._map.zoom_out():
+        elif self._map.zoom_out():
+            self._share_room()
+        else:
             self._map.focus()
 
     def action_whole(self) -> None:
         """Show everything on one screen, or every processor as a cell."""
         self._map.whole = not self._map.whole
         self._map.rebuild()
+        self._share_room()
         self._titles()
 
     def go_to(self, kind: str, name: str) -> bool:

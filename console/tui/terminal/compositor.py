@@ -20,14 +20,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
 from textual import events
 from textual._compositor import Compositor, CompositorMap, CompositorUpdate, LayoutUpdate
 from textual.app import App
+from textual.await_remove import AwaitRemove
+from textual.color import Color
+from textual.dom import DOMNode
 from textual.geometry import Offset, Region
 from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import Screen
@@ -39,7 +45,7 @@ from console.tui.terminal.removed import without_removed
 
 _AT_ONCE_S = 0.03  # changes within this time after a key are painted at once
 _ALONE_S = 0.008  # within this time after a key nothing else is painted, because a key's changes cause further changes
-_SLICE_S = 0.001  # the time of painting after which waiting keys are handled
+_SLICE_S = 0.003  # the time of painting after which waiting keys are handled
 _PAUSE_S = 0.002  # between two slices, so that the threads for keys and the terminal can run
 _REGIONS = 3  # regions painted between two checks of the clock; neighbours share lines
 
@@ -343,6 +349,10 @@ class OverPrompt(_Over):
         super().__init__(*args, **keywords)
         self._compositor = CellsCompositor()
 
+    def _on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Keep the styles, as every screen does."""
+        event.refresh_styles = False
+
     def _compositor_refresh(self) -> None:
         """Paint, unless nothing may be shown now: Textual would paint everything, and drop it."""
         if not self.app._batch_count:
@@ -372,7 +382,18 @@ def lines_behind(screen: Screen[Any], wanted: Sequence[int]) -> dict[int, Strip]
     if not isinstance(behind, PromptScreen) or colour.a == 1 or behind._compositor.size != screen.size:
         return {}
     found = behind._compositor.lines(wanted)
-    return {y: Strip(BackgroundScreen.process_segments(strip, colour), width) for y, strip in found.items()}
+    return {y: Strip([_darkened(part, colour) for part in strip], width) for y, strip in found.items()}
+
+
+def _darkened(part: Segment, colour: Color) -> Segment:
+    return Segment(part.text, _dark_style(part.style, colour), part.control)
+
+
+@lru_cache(maxsize=4096)
+def _dark_style(style: Style | None, colour: Color) -> Style | None:
+    """A style behind a dialog. A picture has a few dozen of them in thousands of cells."""
+    [darkened] = BackgroundScreen.process_segments([Segment("", style)], colour)
+    return darkened.style
 
 
 def mend() -> None:
@@ -412,7 +433,14 @@ class PromptApp(App[None]):
             found._css_update_count = self._css_update_count
         if isinstance(found, OverPrompt):
             self.delay_update()
+            if self._screen_stack:  # the dialog paints what is behind it too: Textual painted all of it once more
+                self.screen._repaint_required = False
         return found, mounted
+
+    def _prune(self, *nodes: Widget, parent: DOMNode | None = None) -> AwaitRemove:
+        """Remove widgets. A screen that closes moves nothing on the screen below it, which Textual laid out and
+        painted for the second time."""
+        return super()._prune(*nodes, parent=None if parent is self else parent)
 
     async def on_event(self, event: events.Event) -> None:
         """A bound key is handled before the next one is read; in text input, Textual's order applies.

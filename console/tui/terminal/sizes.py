@@ -24,7 +24,9 @@ async def _resized_once(self: Screen[object], event: Resize) -> None:
 
 
 def _lay_out_now(self: Screen[object], _: Size) -> None:
-    _lay_out(self, self.app.size)
+    """A screen that has the size is laid out when one of its widgets asks for it."""
+    if self._compositor.size != self.app.size:
+        _lay_out(self, self.app.size)
 
 
 def mend() -> None:

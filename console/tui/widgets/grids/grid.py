@@ -23,6 +23,9 @@ from console.tui.terminal.stylesheet import drawn_with
 #: Columns between changed cells up to which they are painted with what is between them: a line is drawn as a whole,
 #: whatever of it changes, and each region costs more than these columns.
 _APART = 16
+#: Columns out of sight up to which lines are drawn, so that not each step aside draws all of them again. On the map of
+#: all of 10,368 processors, more than half of a line is out of sight.
+_BEYOND = 16
 
 
 class CellGrid(ScrollView, can_focus=True):
@@ -72,6 +75,7 @@ class CellGrid(ScrollView, can_focus=True):
         super().__init__(id=id)
         self._layout: Lines = Layout([], 80, 24)
         self._strips: dict[int, Strip] = {}
+        self._columns = range(0)  # the columns of the strips
         self._styles: dict[str, Style] = {}
         self._drawn_with: list[object] = []
         self._marked: dict[tuple[Style, str], Style] = {}
@@ -117,6 +121,7 @@ class CellGrid(ScrollView, can_focus=True):
         self._layout = self.lay_out(size.width, size.height)
         self._strips.clear()
         self.virtual_size = Size(self._layout.width, len(self._layout.lines))
+        self._refresh_scrollbars()  # now, or the screen is laid out once more after they have come or gone
         if self.cells:
             self.cursor = min(self.cursor, self.cells - 1)
         self.refresh()
@@ -251,6 +256,11 @@ class CellGrid(ScrollView, can_focus=True):
         """The strip of a visible line, from the cache if nothing has changed."""
         scroll_x, scroll_y = self.scroll_offset
         line = y + scroll_y
+        first = scroll_x - scroll_x % _BEYOND
+        columns = range(first, first + self.size.width + _BEYOND)
+        if columns != self._columns:
+            self._columns = columns
+            self._strips.clear()
         if not self.cells:
             words = textwrap.wrap(self.message, max(10, self.size.width - 2))
             text = words[y - 1] if 0 < y <= len(words) else ""
@@ -263,10 +273,16 @@ class CellGrid(ScrollView, can_focus=True):
         return strip.crop_extend(scroll_x, scroll_x + self.size.width, self._base)
 
     def _draw(self, line: list[Stretch]) -> Strip:
-        blank = self._base
+        blank, drawn = self._base, self._columns
+        step, gap = self._layout.density.tile + self._layout.density.gap, self._layout.density.gap
         segments: list[Segment] = []
         x = 0
         for stretch in line:
+            if stretch.label_x >= drawn.stop:
+                break
+            end = stretch.x + max(0, stretch.cells * step - gap)
+            if end <= drawn.start:
+                continue
             if stretch.label_x > x:
                 segments.append(Segment(" " * (stretch.label_x - x), blank))
             if stretch.label:
@@ -274,21 +290,20 @@ class CellGrid(ScrollView, can_focus=True):
             x = stretch.label_x + len(stretch.label)
             segments.append(Segment(" " * (stretch.x - x), blank))
             segments += self._cells(stretch)
-            step = self._layout.density.tile + self._layout.density.gap
-            x = stretch.x + max(0, stretch.cells * step - self._layout.density.gap)
+            x = end
         return Strip([segment for segment in segments if segment.text], x)
 
     def _cells(self, stretch: Stretch) -> list[Segment]:
         density, blank = self._layout.density, self._base
         segments: list[Segment] = []
         text, style = "", blank
-        cursor = self.cursor
+        cursor, look, styles, wide = self.cursor, self.look, self._styles, density.tile > 1
         for cell in range(stretch.first, stretch.first + stretch.cells):
-            glyph, name, mark = self.look(cell)
-            tile_style = self._style(name)
+            glyph, name, mark = look(cell)
+            tile_style = styles.get(name) or self._style(name)
             if mark:
                 tile_style = self._over(tile_style, mark)
-            tile = glyph.center(density.tile) if not stretch.part else " " * density.tile
+            tile = " " * density.tile if stretch.part else glyph.center(density.tile) if wide else glyph
             if cell == cursor:
                 name = "cell-grid--cursor" if self.has_focus else "cell-grid--cursor-blurred"
                 tile_style += self.get_component_rich_style(name, partial=True)
