@@ -321,6 +321,39 @@ async def test_an_endless_expression_ends_by_itself_and_is_named(tmp_path: Path)
         assert app.screen.query_one(OutputPane).search is None
 
 
+async def test_an_endless_expression_is_dropped_for_a_line_without_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line that a program waits in was looked at beside the others, and ended the console; and a refused
+    expression was tried again for it."""
+    database = busy_machine(tmp_path)
+    tried: list[str] = []
+    search = Pattern.search
+
+    def counted(self: Pattern, text: str) -> bool:
+        if "|" in self.words:
+            tried.append(text)
+        return search(self, text)
+
+    monkeypatch.setattr(Pattern, "search", counted)
+    async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path, size=(140, 30)) as (app, pilot):
+        running(yod)
+        yod.output(0, b"the end\n" + b"a" * 60 + b"! name: ")
+        await watched(yod, app, pilot)
+        await until(pilot, lambda: "! name:" in screen_text(app), "the line without an end")
+        app.screen.query_one(OutputPane).wanted = parse_filter("(a|aa)+$")
+        await until(pilot, lambda: "the filter was dropped" in screen_text(app), "why it does not filter")
+        assert "the end" in screen_text(app) and "! name:" in screen_text(app)
+        yod.output(0, b"\n")
+        await until(pilot, lambda: app.runs[1].output.end == 2, "the end of the line")
+        tried.clear()
+        app.screen.query_one(OutputPane).wanted = parse_filter("(a|aa|aaa)+$")
+        yod.output(1, b"b" * 40)
+        await until(pilot, lambda: app.screen.query_one(OutputPane).wanted == parse_filter(""), "dropped again")
+        assert len(tried) == 2, tried
+    database.close()
+
+
 async def test_escape_takes_back_a_filter_that_is_typed(tmp_path: Path) -> None:
     database = busy_machine(tmp_path)
     async with ScriptedYod(tmp_path, 1) as yod, opened(database.url, tmp_path) as (app, pilot):
@@ -575,7 +608,7 @@ async def test_the_rank_that_failed_first_is_the_first_row_and_its_stack_opens_w
         yod.event("end", exit_status=139, elapsed_s=1.0)
         await until(pilot, lambda: "enter shows the stacks" in screen_text(app), "the table")
         text = screen_text(app)
-        assert "–  ended by yod 8" in text and "◆  first to fail 5" in text and text.count("◆") == 3
+        assert "–  ended by yod 8" in text and "◆  first to fail: rank 5" in text and text.count("◆") == 3
         assert text.index("◆  SIGSEGV") < text.index("–  SIGTERM (by yod)")
         app.screen.query_one(Completion).focus()
         await pilot.press("enter")

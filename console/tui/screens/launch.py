@@ -215,7 +215,8 @@ class RunScreen(Framed):
             lines.append(Content.assemble((f" {glyph} ", look), f" {_WORDS[state]} ", (f"{count:,}", "bold")))
         if first := self._run.first_to_fail:
             look = self._grid.get_visual_style(f"cell-grid--{FIRST_STYLE}")
-            lines.append(Content.assemble((f" {FIRST_GLYPH} ", look), " first to fail ", (_few(first), "bold")))
+            whose_end = f"rank{'s' * (len(first) > 1)} {_few(first)}"  # the lines above end with counts
+            lines.append(Content.assemble((f" {FIRST_GLYPH} ", look), " first to fail: ", (whose_end, "bold")))
         return Content("\n" if self._side.display else "  ").join(lines)
 
     @on(OutputPane.Changed)

@@ -167,8 +167,7 @@ class OutputPane(ScrollView, can_focus=True):
             return
         self._drawn = state
         top = self._top_number()
-        self._refresh_rows()
-        self._keep_open(opened)
+        self._keep_open(opened, self._refresh_rows())
         self._place(top)
 
     def _refresh_rows(self) -> bool:
@@ -234,9 +233,14 @@ class OutputPane(ScrollView, can_focus=True):
             return f"the newest {len(rows):,}"
         return f"in the newest {self._run.output.end - rows.scan.start:,} lines" if rows.scan.start else ""
 
-    def _keep_open(self, opened: list[Line]) -> None:
-        keep = self.keeps()
-        self._open = [line for line in opened if keep is None or keep(line)]
+    def _keep_open(self, opened: list[Line], accepted: bool) -> None:
+        """Choose the open lines to show: all of them if the filter was dropped, for others or for one of these."""
+        keep = self.keeps() if accepted else None
+        try:
+            self._open = [line for line in opened if keep is None or keep(line)]
+        except TooSlowError as error:
+            self._open = opened
+            self._refuse(error)
 
     # What the pane shows: the rows, and below them the open lines.
 
@@ -398,13 +402,13 @@ class OutputPane(ScrollView, can_focus=True):
         keep, self._filtered_on = self.keeps(), list(self._run.nodes)
         self._rows = self._make_rows(keep)
         accepted = self._refresh_rows()
+        self._keep_open(self._open, accepted)
         oldest = self._archive.first
-        if accepted and oldest is not None and oldest < self._run.output.first:
+        if not isinstance(self._rows, AllRows) and oldest is not None and oldest < self._run.output.first:
             all_rows = self._make_rows(keep, oldest)
             if not isinstance(all_rows, AllRows):
                 self._sift(all_rows)
-        self._drawn = ()  # the open lines are chosen with the next drawing
-        self._keep_open(self._open)
+        self._drawn = ()  # the open lines are chosen again with the next drawing
         self._place(top)
         self.post_message(self.Changed())
 
