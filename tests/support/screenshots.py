@@ -236,7 +236,8 @@ class Shots:
         await until(pilot, lambda: app.runs[crash].phase is Phase.ENDED, "the crash")
         await pilot.pause(0.5)
         app.screen.query_one(Completion).focus()
-        await pilot.press("j", "enter")  # the crashed rank is in the row below the ranks that yod ended
+        await pilot.press("enter")  # the crashed rank is in the first row
+        await until(pilot, lambda: "▶" in screen_text(app), "its stack and source")
         await pilot.pause(0.3)
         self.write(app, "hang-crash")
         await pilot.press("escape")
