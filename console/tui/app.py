@@ -184,6 +184,7 @@ class ConsoleApp(PromptApp):
         self._monochrome = Monochrome(enabled=False)
         self._filters.append(self._monochrome)
         self.set_keymap(dict(self.preferences.keys))
+        typed.MEANT.update(key.strip() for keys in self.preferences.keys.values() for key in keys.split(","))
         self.theme = f"redmesh-{self._first_theme()}"
         self.stylesheet = ReadOnce(self.get_css_variables())
 

@@ -29,3 +29,18 @@ def test_a_byte_that_is_no_character_is_shown_as_one() -> None:
     decode = make("utf-8")().decode
     assert decode(b"\xffa\x80") == "\ufffda\ufffd"
     assert decode("é".encode()[:1]) == "" and decode("é".encode()[1:], final=True) == "é"
+
+
+@pytest.mark.parametrize(("key", "name"), [("?", "question_mark"), ("m", "m"), ("é", "é")])
+def test_a_key_right_behind_escape_does_not_swallow_it(key: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The palette stayed open, with the key as a letter in its line."""
+    assert keys_of(f"\x1b{key}") == [("escape", "\x1b"), (name, key)]
+    monkeypatch.setattr(typed, "MEANT", {"alt+m"})
+    assert keys_of("\x1bm") == [("alt+m", "m")], "the user's keys name it"
+    assert keys_of("\x1b[A") == [("up", None)]
+
+
+def keys_of(sequence: str) -> list[tuple[str, str | None]]:
+    parser = XTermParser()
+    read = [*parser.feed(sequence), *parser.feed("")]
+    return [(event.key, event.character) for event in read if isinstance(event, events.Key)]
