@@ -14,11 +14,11 @@ import sqlite3
 import time
 
 from agents.linux import prctl
-from agents.objects import http, sender
+from agents.objects import commands, http, sender
 from agents.objects.answers import ask
 from agents.objects.arrival import Arrival
-from agents.objects.holder import Holder, Offer
-from agents.objects.replica import Replica, commits_of
+from agents.objects.holder import PART, Holder, Offer
+from agents.objects.replica import Replica, commits_of, copy
 from agents.objects.states import Action, Event, State
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
@@ -241,6 +241,7 @@ class ObjectProcess:
         self._arrival = Arrival(holder, message)
         self._fed = _feeding(holder.standby(uuid))
         _unlink(holder.standby(uuid) + _CLAIM)  # since then the owner has asked the tracker
+        commands.forget(holder.standby(uuid))
         return {}
 
     def _copied(self, message: Message) -> Message:
@@ -272,7 +273,48 @@ class ObjectProcess:
             self._looked = time.monotonic()
             self._holder.room(0)
         replica.apply(data)
-        return {"commits": replica.commits}
+        asked = commands.take(replica.path)
+        return {"commits": replica.commits, **({"commands": asked} if asked else {})}
+
+    def _command(self, message: Message) -> Message:
+        """A command for the owner that feeds the copy here; returns the owner's answer."""
+        path, command = self._holder.standby(str(message["uuid"])), str(message["command"])
+        if command not in commands.COMMANDS:
+            raise AgentError(f"a job elsewhere cannot be asked to {command[:40]!r}", code="invalid")
+        if not owned(path):
+            raise AgentError(
+                f"no owner sends commits to a copy of job {message['uuid']} here", "mesh job show", code="state"
+            )
+        told = commands.await_answer(path, commands.leave(path, command, message.get("members", {})))
+        if told is None:
+            raise AgentError(
+                f"the owner of job {message['uuid']} has not answered for {commands.ANSWER_S:g} s", "mesh job show",
+                code="state",
+            )  # fmt: skip
+        return {"answer": told}
+
+    def _answered(self, message: Message) -> Message:
+        commands.answer(self._holder.standby(str(message["uuid"])), str(message["number"]), message["answer"])
+        return {}
+
+    def _content(self, message: Message) -> Message:
+        """Send the object, or the copy, as of one moment; nothing of it changes."""
+        uuid = str(message["uuid"])
+        path = self._holder.answering(uuid)
+        if not path:
+            raise AgentError(f"no job {uuid} is on {self._holder.node}", "mesh job show asks where it is", code="state")
+        self._holder.room(os.stat(path).st_size)
+        aside = f"{self._holder.path(uuid)}{PART}{os.getpid()}"
+        try:
+            copy(path, aside)
+            digest = hashlib.sha256()
+            with open(aside, "rb") as file:
+                while data := file.read(_GULP):
+                    digest.update(data)
+                    self._sock.sendall(frame(FILE, data))
+        finally:
+            _unlink(aside)
+        return {"digest": digest.hexdigest()}
 
     def _standing(self, message: Message) -> Message:
         path = self._holder.standby(str(message["uuid"]))
@@ -298,6 +340,7 @@ class ObjectProcess:
         self._end_feeding()
         for ending in ("", "-wal", "-shm", ".lock", _CLAIM):
             _unlink(self._holder.standby(str(message["uuid"])) + ending)
+        commands.forget(self._holder.standby(str(message["uuid"])))
         return {}
 
     def _end_feeding(self) -> None:
@@ -311,6 +354,7 @@ class ObjectProcess:
         "offer": _offer, "sent": _sent, "take": _take, "settled": _settled, "move": _move, "ask": _ask, "held": _held,
         "give": _give, "confirm": _confirm, "answer": _answer, "copy": _copy, "copied": _copied, "commits": _apply,
         "standing": _standing, "promote": _promote, "drop": _drop, "purge": _purge,
+        "command": _command, "answered": _answered, "content": _content,
     }  # fmt: skip
 
 

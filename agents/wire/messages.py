@@ -256,6 +256,9 @@ OBJECT: Dict[str, Shape] = {
     "promote": _shape(uuid=_str, counter=_int),
     "drop": _shape(uuid=_str),
     "purge": _shape(uuid=_str),
+    "command": _shape({"members": _dict}, uuid=_str, command=_str),
+    "answered": _shape(uuid=_str, number=_str, answer=_dict),
+    "content": _shape(uuid=_str),
 }
 
 #: Messages from a launch child to the PMIx server of its machine.

@@ -67,8 +67,8 @@ class HandOver:
             return  # another process has resumed the job meanwhile
         try:
             if job.meta(HANDED_TO) != login or job.commits != commits:
-                why = "the copy is not complete" if job.meta(HANDED_TO) == login else "it was resumed"
-                self._stay(job, login, why)
+                # It was killed, or another process has resumed the job: what the tracker says of its move holds.
+                self._stay(job, "the copy is not complete" if job.meta(HANDED_TO) == login else "its owner was lost")
                 return
             until = time.monotonic() + _SEAL_S
             while not job.seal() and time.monotonic() < until:
@@ -76,7 +76,8 @@ class HandOver:
             try:
                 found = self._take(job, login)
             except (AgentError, ConsoleError) as error:
-                self._stay(job, login, error.message)
+                stay(self._settings, job.uuid, login)
+                self._stay(job, error.message)
                 return
             counter = int(found["counter"])
             self._holder.fence(job.uuid, counter, self._node, self._address)
@@ -109,10 +110,9 @@ class HandOver:
         except (AgentError, ConsoleError):
             return {}
 
-    def _stay(self, job: StateObject, login: str, reason: str) -> None:
+    def _stay(self, job: StateObject, reason: str) -> None:
         job.set_meta(**{HANDED_TO: None})
         job.log(f"the job stays here: {reason}")
-        stay(self._settings, job.uuid, login)
         job.close()
         start_owner(self._path)
 

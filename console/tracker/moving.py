@@ -7,12 +7,15 @@ until the tracker says that the job continues where it is to (docs/decisions/003
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from typing import Any
 
 from agents.job.start import start_owner
+from agents.objects.connection import connect
 from agents.objects.holder import Holder
+from agents.objects.sender import move
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
@@ -21,6 +24,7 @@ from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.destination import stay
+from console.tracker.source import address_of, report
 from console.tracker.standby import there_or_brought
 from db.errors import StoreError
 from db.machine.node_states import NodeState
@@ -80,7 +84,7 @@ class _Move:
             return True
         if goes_to == self._home:
             return self._arrive(found, here=here)
-        return not here or self._leave(goes_to)
+        return not here or self._leave(goes_to, str(found["standby"]))
 
     def _arrive(self, found: dict[str, Any], *, here: bool) -> bool:
         """The job is to continue here: fetch it, start its owner, and say so when it has taken up the tasks."""
@@ -98,11 +102,24 @@ class _Move:
         stay(self._settings, self._uuid, self._home)
         return True
 
-    def _leave(self, login: str) -> bool:
+    def _carry(self, node: str) -> bool:
+        """Send the object of a job that has ended to the node with its standby copy; the target fetches it there."""
+        holder = Holder(directory_of(self._settings.state_dir), self._home)
+        address = address_of(self._settings, node)
+        with contextlib.suppress(AgentError), connect(address) as client:
+            client.call({"op": "drop", "uuid": self._uuid})  # the object comes instead
+        moved = move(holder, self._uuid, node, address)
+        if moved.live:
+            report(self._settings, self._uuid, self._home, node, moved.counter)
+        return moved.live
+
+    def _leave(self, login: str, standby: str) -> bool:
         """The job is to leave from here: have its owner hand it over."""
         with opened(self._path) as job:
             handed, ended = job.meta(HANDED_TO), job.meta("state") in ENDED
-        if ended or self._refused >= _REFUSALS:
+        if ended and not owned(self._path):
+            return self._carry(standby)
+        if self._refused >= _REFUSALS:
             stay(self._settings, self._uuid, login)
             return True
         if not owned(self._path):

@@ -168,12 +168,17 @@ def _tracked(settings: Settings, uuid: str) -> Source:
         return Source(uuid, here)
     try:
         told = ask_cpa(settings, {"op": "state_locate", "uuid": uuid})
-    except (AgentError, ConsoleError):
+    except (AgentError, ConsoleError) as error:
         if not entry.address:
             raise
         _trusted(settings, entry.address)
         # the node to which this host sent it, which knows a later place
-        return _found_at(Source(uuid, address=entry.address), "a CPA would know of a standby: mesh status")
+        try:
+            return _found_at(Source(uuid, address=entry.address), "a CPA would know of a standby: mesh status")
+        except ConsoleError:
+            if isinstance(error, AgentError) and error.code == "invalid":
+                raise error from None  # it was purged: neither a CPA nor that node knows of it
+            raise
     node = str(told["url"]).removeprefix(state.SCHEME).partition("/")[0]
     if told["proxied"] and told["standby"] != node:
         return _proxied(settings, uuid, node, told)
@@ -223,8 +228,6 @@ def _proxied(settings: Settings, uuid: str, login: str, told: Mapping[str, Any])
 
 def purge_there(settings: Settings, found: Source) -> None:
     """Delete the object of an ended job on the node that has it. Raises ConsoleError."""
-    if found.proxied:
-        raise ConsoleError(f"job {found.uuid} is on the login processor {found.proxied}", "mesh purge there")
     try:
         found.job()  # finds the node that has the object now
         with connection.connect(found.address) as client:

@@ -12,34 +12,44 @@ import argparse
 import contextlib
 import hashlib
 import os
+import queue
 import socket
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
-from agents.job.start import start_dependents
+from agents.job.start import start_dependents, start_owner
 from agents.link.client import Client
 from agents.linux.ready import ready
+from agents.objects.commands import COMMANDS
 from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
 from agents.objects.receiver import fetch
 from agents.objects.replica import copy
 from agents.wire.control import control, decode
-from agents.wire.errors import AgentError
+from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE, Decoder, frame
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.objects import ENDED, directory_of, summary
+from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.evacuation import nodes_that_are_up
 from console.tracker.hand_over import HandOver, why_not
 from console.tracker.source import address_of, report
 from db.errors import StoreError
-from redmesh.state import SUFFIX, StateError, url_on
+from redmesh.state import RUNNING, SUFFIX, StateError, url_on
 
 _PIECE = 256 << 10
 #: Seconds until a request that no CPA answered is repeated; the most seconds for a copy of any size to arrive.
 _AGAIN_S, _COPY_S = 2.0, 600.0
+#: The least seconds between the starts of two owners.
+_LEAST_S = 10.0
+#: Seconds between two looks for the owner's answers to commands from other hosts.
+_ANSWERS_S = 0.1
 
 
 class Fenced(Exception):
@@ -64,8 +74,10 @@ def stand_by(settings: Settings, options: argparse.Namespace) -> int:
             address = address_of(settings, node)
         feed.holder.fence(feed.uuid, error.counter, node, address)
         start_dependents(options.job)  # they follow it from now on
+        return 0
     except OSError:
-        return 1  # the owner has exited
+        pass  # the owner has exited
+    feed.replace_lost_owner()
     return 0
 
 
@@ -83,6 +95,7 @@ class Feed:
         self._ended = False
         self._asked = self._leaves_to = ""  # the requested login processor, and the one to which the job goes
         self._blind = ""  # the reason why no node is known
+        self._began = time.monotonic()
         self._have = 0  # the number of commits that the copy has
 
     def run(self) -> None:
@@ -132,9 +145,12 @@ class Feed:
         self._send_copy(client)
         self._register(node)
         self._tell(op="standing", node=node)
+        commands = Commands(self._path)
         while not self._ended:
-            self._receive(FED_S / 5)
-            self._pass_on(client)  # sent even if it is empty: it shows the standby that the owner is alive
+            self._receive(_ANSWERS_S if commands.pending else FED_S / 5)
+            commands.begin(self._pass_on(client))  # sent even if empty: it shows the standby that the owner is alive
+            for number, answer in commands.answers():
+                client.call({"op": "answered", "uuid": self.uuid, "number": number, "answer": answer}, FED_S)
             if self._asked:
                 login, self._asked = self._asked, ""
                 reason = why_not(self._settings, login, self._home)
@@ -166,7 +182,8 @@ class Feed:
             with contextlib.suppress(OSError):
                 os.unlink(aside)
 
-    def _pass_on(self, client: Client) -> None:
+    def _pass_on(self, client: Client) -> list[dict[str, Any]]:
+        """Send the commits of the owner; returns the commands for it that were left there."""
         data = bytes(self._commits)
         self._commits.clear()
         for at in range(0, len(data), _PIECE):
@@ -175,6 +192,7 @@ class Feed:
         self._have = int(told["commits"])
         if data:
             self._tell(op="have", commits=told["commits"])
+        return list(told.get("commands", ()))
 
     def _tell(self, **message: Any) -> None:
         with contextlib.suppress(OSError):
@@ -198,10 +216,51 @@ class Feed:
             elif message.get("op") == "leave":
                 self._asked = str(message.get("login"))
 
+    def replace_lost_owner(self) -> None:
+        """Start another owner if this process saw the owner exit without recording an end, a suspension or a move: it
+        was killed."""
+        with contextlib.suppress(ConsoleError, StateError, OSError):
+            if not self._ended or self._leaves_to or summary(self._path)["state"] != RUNNING:
+                return
+            time.sleep(max(0.0, self._began + _LEAST_S - time.monotonic()))  # one that fails at its start, not at once
+            start_owner(self._path)
+
     def await_end(self) -> None:
         """Wait until the owner has released the object."""
         while not self._ended:
             self._receive(FED_S)
+
+
+class Commands:
+    """Commands from other hosts for the owner of the job at ``path``; it may take as long as it likes to answer."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._answers: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
+        self.pending = 0
+
+    def begin(self, commands: list[dict[str, Any]]) -> None:
+        """Pass commands on to the owner."""
+        for one in commands:
+            if one.get("command") in COMMANDS:  # whatever the node says
+                self.pending += 1
+                threading.Thread(target=self._ask, args=(one,), daemon=True).start()
+
+    def answers(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The answers that have come, each with the number of its command."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._answers.get_nowait()
+                self.pending -= 1
+
+    def _ask(self, one: dict[str, Any]) -> None:
+        try:
+            answer = ask(self._path, str(one["command"]), **one.get("members", {}))
+        except ConsoleError as error:
+            answer = {"error": error.message, "hint": error.hint, "gone": isinstance(error, NoOwner)}
+        except (TypeError, ValueError, WireError) as error:
+            answer = {"error": str(error)}
+        self._answers.put((str(one.get("number")), {key: answer[key] for key in answer if key != "re"}))
 
 
 def bring(settings: Settings, uuid: str) -> str:

@@ -21,11 +21,12 @@ from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
 from console.settings import Settings
+from console.tracker.commanding import at_hand, bring_ended
 from console.tracker.source import Proxy, forget, purge_there, source
 from redmesh.byte_text import from_system, to_bytes
 from redmesh.sanitise import clean
 from redmesh.state import job_path, owned
-from redmesh.state_reader import TIMED_OUT, signal_of
+from redmesh.state_reader import TIMED_OUT, StateReader, signal_of
 from redmesh.text import counted
 
 _WIDTH = 200
@@ -125,7 +126,8 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
     if options.joblog:
         if options.json or options.state or options.task is not None:
             raise UsageError("--joblog excludes --json, --state and TASK", "mesh job tasks JOB --joblog")
-        return _show_joblog(_here(settings, options.job))
+        with at_hand(settings, options.job) as path:
+            return _show_joblog(path)
     found = source(settings, options.job, options.at or "")
     rows = found.rows("tasks", state=options.state or "")
     if options.task is not None:
@@ -184,7 +186,11 @@ def _ended_by(status: int | None, described: dict[str, Any]) -> str:
 
 def sql(settings: Settings, options: argparse.Namespace) -> int:
     """Run an SQL query on the object, read-only, for at most ``--limit`` seconds, without those of a slow reader."""
-    job = opened(_here(settings, options.job))
+    with at_hand(settings, options.job) as path:
+        return _queried(opened(path), options)
+
+
+def _queried(job: StateReader, options: argparse.Namespace) -> int:
     until = time.monotonic() + options.limit
     job.connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
     try:
@@ -236,8 +242,13 @@ def _pace(job: dict[str, Any]) -> str:
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
     """Copy a job's object to a file: a consistent snapshot, even while the owner writes."""
+    with at_hand(settings, options.job) as path:
+        return _copied(path, options)
+
+
+def _copied(job: str, options: argparse.Namespace) -> int:
     # Two commands may fetch to one file at the same time.
-    job, aside = _here(settings, options.job), f"{options.file}.part-{os.urandom(4).hex()}"
+    aside = f"{options.file}.part-{os.urandom(4).hex()}"
     try:
         if os.path.lexists(options.file):
             raise ConsoleError(f"{options.file} exists already", "name another file, or remove it", exit_status=1)
@@ -264,6 +275,8 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
     for name in options.jobs:
         found = source(settings, name)
         path = found.path
+        if not path and found.proxied:
+            path = bring_ended(settings, found)
         if not path:
             purge_there(settings, found)
             continue
@@ -343,17 +356,6 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     finally:
         made.server_close()
     return 0
-
-
-def _here(settings: Settings, text: str) -> str:
-    """The path of an object on this host. Raises ConsoleError."""
-    found = source(settings, text)
-    if not found.path:
-        raise ConsoleError(
-            f"job {found.uuid} is on {found.node}; this command needs the job's object on this host",
-            f"mesh job move {found.uuid} {login_name(settings)} brings it", exit_status=1,
-        )  # fmt: skip
-    return found.path
 
 
 def _lost_or_not(job: dict[str, Any]) -> dict[str, Any]:

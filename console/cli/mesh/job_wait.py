@@ -22,6 +22,8 @@ from redmesh.state import FAILED, owned
 _LOOK_S = 0.5
 #: Seconds for a job that is on its way to be found again, or for one elsewhere to get an owner; and until the next try.
 _FOUND_S, _AGAIN_S = 60.0, 0.5
+#: Seconds between two looks at the progress of a job on another host.
+_FAR_S = 4.0
 
 
 def wait(settings: Settings, options: argparse.Namespace) -> int:
@@ -39,7 +41,7 @@ def see_end(settings: Settings, found: Source, *, quiet: bool) -> int:
     """Wait for the end of a job of tasks, print its counts, and return its exit status."""
     _tell_open(found, quiet=quiet)
     try:
-        with ProgressLine(settings, found.path, quiet=quiet):
+        with ProgressLine(settings, _Looks(found).look, quiet=quiet):
             job = _end(settings, found)
     except KeyboardInterrupt:
         name = found.uuid[:8] if found.path else found.uuid
@@ -60,6 +62,24 @@ def _tell_open(found: Source, *, quiet: bool) -> None:
         name = found.uuid[:8] if found.path else found.uuid
         told = f"mesh: job {name} is open: it ends after mesh job close {name}, when its tasks have ended"
         print(told, file=sys.stderr)
+
+
+class _Looks:
+    """Looks at a job while another thread waits for its end; ``found`` is the place that this thread last knew."""
+
+    def __init__(self, found: Source) -> None:
+        self._found, self._at = found, 0.0
+        self._job: dict[str, Any] = {}
+
+    def look(self) -> dict[str, Any]:
+        """The job's summary; of a job on another host no more often than every few seconds. Raises ConsoleError."""
+        found = self._found
+        if found.path:
+            return summary(found.path)
+        if not self._job or time.monotonic() - self._at > _FAR_S:
+            self._job = Source(found.uuid, address=found.address, proxied=found.proxied).job() or {}
+            self._at = time.monotonic()
+        return self._job
 
 
 def _end(settings: Settings, found: Source) -> dict[str, Any]:

@@ -4,11 +4,11 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from console.cli.map.drawing import cut
 from console.errors import ConsoleError
-from console.jobs.objects import summary
 from console.jobs.reasons import why_idle
 from console.jobs.rows import queue_row, rate_text
 from console.settings import Settings
@@ -23,11 +23,11 @@ _IDLE_S, _IDLE_MOST_S = 4.0, 60.0
 class ProgressLine:
     """Speaks while its ``with`` block runs: on a terminal in one line, else in a line for each reason to wait.
 
-    ``quiet``: only about processors that cannot be had.
+    ``look`` returns the job's summary. ``quiet``: only about processors that cannot be had.
     """
 
-    def __init__(self, settings: Settings, path: str, *, quiet: bool) -> None:
-        self._settings, self._path, self._quiet, self._stop = settings, path, quiet, threading.Event()
+    def __init__(self, settings: Settings, look: Callable[[], dict[str, Any]], *, quiet: bool) -> None:
+        self._settings, self._look, self._quiet, self._stop = settings, look, quiet, threading.Event()
         self._shown = not quiet and sys.stderr.isatty()
         self._thread = threading.Thread(target=self._show if self._shown else self._tell, daemon=True)
 
@@ -45,7 +45,7 @@ class ProgressLine:
         told, pause = "", _IDLE_S
         while not self._stop.wait(pause):
             try:
-                job = summary(self._path)
+                job = self._look()
                 why = str(job.get("trouble") or "") if self._quiet else why_idle(self._settings, job)
             except (ConsoleError, OSError):
                 continue
@@ -57,7 +57,7 @@ class ProgressLine:
         looked, why = time.monotonic(), ""
         while not self._stop.wait(_LOOK_S):
             try:
-                job = summary(self._path)
+                job = self._look()
                 if time.monotonic() - looked > _IDLE_S:
                     looked, why = time.monotonic(), why_idle(self._settings, job)
                 text = progress_text(job)

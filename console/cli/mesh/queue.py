@@ -343,14 +343,18 @@ def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
 # One job
 
 
+#: The reason that a cancelled job records.
+_CANCELLED = "cancelled by mesh cancel"
+
+
 def cancel(settings: Settings, options: argparse.Namespace) -> int:
     """End jobs: waiting tasks are cancelled, running ones terminated."""
-    return _each(settings, options, _cancel)
+    return _each(settings, options, _cancel, "cancel", reason=_CANCELLED)
 
 
 def _cancel(path: str, job: dict[str, Any]) -> None:
     try:
-        ask(path, "cancel", reason="cancelled by mesh cancel")
+        ask(path, "cancel", reason=_CANCELLED)
     except NoOwner:
         with _opened(path) as state:
             _refuse_ended(state)
@@ -363,7 +367,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
 
 def hold(settings: Settings, options: argparse.Namespace) -> int:
     """Hold jobs: no further tasks start; running ones continue."""
-    return _each(settings, options, _hold)
+    return _each(settings, options, _hold, "hold")
 
 
 def _hold(path: str, job: dict[str, Any]) -> None:
@@ -378,7 +382,7 @@ def _hold(path: str, job: dict[str, Any]) -> None:
 def release(settings: Settings, options: argparse.Namespace) -> int:
     """Release held jobs."""
     need_mesh_of_job(settings)
-    return _each(settings, options, _release)
+    return _each(settings, options, _release, "release")
 
 
 def _release(path: str, job: dict[str, Any]) -> None:
@@ -398,9 +402,8 @@ def _release(path: str, job: dict[str, Any]) -> None:
 def retry(settings: Settings, options: argparse.Namespace) -> int:
     """Run failed and cancelled tasks again, also of ended jobs."""
     need_mesh_of_job(settings)
-    return _each(
-        settings, options, partial(_retry, max_fails=options.max_fails, limit_mb=settings.job_limit_mb), ended=True
-    )
+    retrying = partial(_retry, max_fails=options.max_fails, limit_mb=settings.job_limit_mb)
+    return _each(settings, options, retrying, "retry", ended=True)
 
 
 def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int) -> None:
@@ -522,13 +525,25 @@ def _each(
     settings: Settings,
     options: argparse.Namespace,
     do: Callable[[str, dict[str, Any]], None],
+    command: str,
     *,
     ended: bool = False,
+    **members: Any,
 ) -> int:
-    """Call ``do`` for every named job; returns 1 if one of them had a wrong state."""
+    """Call ``do`` for every named job, or ask its owner on another host for ``command``; returns 1 if one of them had a
+    wrong state."""
     status = 0
     for name in options.jobs:
-        path = to_run_again(settings, name) if ended else find(settings, name)
+        try:
+            path = to_run_again(settings, name) if ended else find(settings, name)
+        except ForeignJob:
+            raise
+        except ConsoleError:
+            if not is_uuid(name):
+                raise
+            path = _command_there(settings, name, command, members, ended=ended)
+            if not path:
+                continue
         job = summary(path)
         if not job.get(META):
             raise is_launch(job)
@@ -541,6 +556,17 @@ def _each(
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
     return status
+
+
+def _command_there(settings: Settings, name: str, command: str, members: dict[str, Any], *, ended: bool) -> str:
+    """Have the owner of a job on another host carry out a command; "" if it has. Otherwise the path of the object,
+    which was brought here. Raises ConsoleError."""
+    from console.tracker.commanding import command_there
+
+    answer, path = command_there(settings, name, command, ended=ended, members=members)
+    if not path and "tasks" in answer:
+        print(f"mesh: job {name[:8]}: {counted(int(answer['tasks']), 'task')} to run again", file=sys.stderr)
+    return path
 
 
 def _refuse_ended(state: StateObject) -> None:

@@ -142,7 +142,7 @@ def _see_through(settings: Settings, path: str, *, quiet: bool, anyway: bool = F
     """Wait for the job's end; print failures, or combine its outputs; return the exit status."""
     name = os.path.basename(path)[:8]
     try:
-        with ProgressLine(settings, path, quiet=quiet):
+        with ProgressLine(settings, lambda: summary(path), quiet=quiet):
             job = ended(path, "mesh sections resume")
     except KeyboardInterrupt:
         what = f"mesh sections watch {name} waits again, mesh sections cancel {name} ends it"

@@ -62,6 +62,24 @@ def logged(path: Path, text: str) -> bool:
     return False
 
 
+def commands_follow(mesh: TlsMesh, uuid: str, there: Path) -> None:
+    """Commands on the former login processor reach the job on the other one."""
+    wait_until(lambda: shown(mesh.run, uuid)["owner_lives"], "its standby there answers")
+    mesh.run("mesh", "hold", uuid, check=True)
+    assert meta(there, "held")
+    mesh.run("mesh", "release", uuid, check=True)
+    assert not meta(there, "held")
+    assert "0 tasks to run again" in mesh.run("mesh", "retry", uuid, check=True).stderr
+    counted = mesh.run("mesh", "job", "sql", uuid, "SELECT sum(last - first + 1) AS tasks FROM task", check=True).stdout
+    assert counted == "tasks\n14\n"
+    copy = mesh.work / "copy.job"
+    mesh.run("mesh", "job", "fetch", uuid, str(copy), check=True)
+    assert meta(copy, "uuid") == uuid
+    assert not list(there.parent.glob(".copy-*")) and not list((mesh.state / "jobs").glob(".copy-*"))
+    refused = mesh.run("mesh", "purge", uuid)
+    assert refused.returncode == 1 and "has not ended" in refused.stderr
+
+
 def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, other: OtherLogin) -> None:
     job = Job(mesh)
     job.stand()
@@ -73,6 +91,7 @@ def test_a_running_job_goes_to_another_login_processor_and_back(mesh: TlsMesh, o
     wait_until(lambda: not list(job.path.parent.glob(f"{job.uuid}.job*")), "neither the object nor a copy is here")
     assert is_running(there), "it goes on there by itself, although no CPA is there"
     follows = mesh.start("mesh", "wait", job.uuid, "--json", stdout=subprocess.PIPE, text=True)
+    commands_follow(mesh, job.uuid, there)
     assert shown(other.run, job.uuid)["host"] != ""
     wait_until(lambda: meta(there, "standby"), "it has a standby again")
     back = mesh.run("mesh", "job", "move", job.uuid, login_of(mesh))
@@ -190,5 +209,13 @@ def test_a_drained_login_processor_hands_its_jobs_over_and_those_that_wait_follo
         mesh.run("mesh", "resume", home)
     assert not any(_followers(mesh, uuid) for uuid in (first, second, third))
     copies = list((mesh.state / "jobs").glob(f"*/{job.uuid}.job.standby"))
-    assert len(copies) == 1 and other.run("mesh", "purge", job.uuid).returncode == 0
+    assert len(copies) == 1
+    ended = mesh.run("mesh", "cancel", job.uuid)
+    assert ended.returncode == 1 and "has ended already: done" in ended.stderr
+    assert mesh.run("mesh", "retry", job.uuid, check=True).stderr.endswith("every task is done\n"), (
+        "it was brought here"
+    )
+    mesh.run("mesh", "purge", job.uuid, check=True)
     wait_until(lambda: not copies[0].exists(), "its copy is purged with it")
+    for run in (mesh.run, other.run):
+        assert "known here" in run("mesh", "job", "show", job.uuid).stderr, "and so is the tracker's row"

@@ -36,7 +36,7 @@ STEPS = {
     "the standby process, after the statement": f"return {HAND_OVER} _take 0",
     "the same, after the old object is put aside": f"return {HOLDER} fence 0",
     "the same, after the copy became the object": f"return {HAND_OVER} _promoted 0",
-    "the command that fetches, before it does": f"call {RECEIVER} fetch 0",
+    "the process that fetches, before it does": f"call {RECEIVER} fetch 0",
     "the same, with the object on its disk": f"return {HOLDER} store 0",
     "the same, after the object is live there": f"return {RECEIVER} fetch 0",
     "the new owner, as it begins": f"call {OWNER} begin 0",
@@ -67,6 +67,11 @@ def other(mesh: TlsMesh) -> Iterator[OtherLogin]:
     other.close()
 
 
+def of_daemons(step: str) -> bool:
+    """Whether a CPA, or a process that an RCA starts, is killed: they read the mesh's file, not the job's."""
+    return step.startswith("return db/") or RECEIVER in step or step == f"return {HOLDER} store 0"
+
+
 class HandedOver:
     """A job that is handed over and loses a process at ``step``."""
 
@@ -75,8 +80,7 @@ class HandedOver:
         self.directory = mesh.work / f"killed-{number}"
         self.directory.mkdir()
         self.gate, self.ran = self.directory / "gate", self.directory / "ran"
-        of_cpa = step.startswith("return db/")
-        self.spec = Path(mesh.env["KILL_AT"]) if of_cpa else self.directory / "kill"
+        self.spec = Path(mesh.env["KILL_AT"]) if of_daemons(step) else self.directory / "kill"
         self.env = {**mesh.env, "KILL_AT": str(self.directory / "kill")}
         script = f"echo $0 >> {self.ran}; test $0 -le 2 || while ! test -e {self.gate}; do sleep 0.1; done"
         words = ("--array", f"1-{TASKS}", "--limit", "1", "--", "sh", "-c", script, "{}")
@@ -177,9 +181,9 @@ def test_whoever_is_killed_at_whichever_step(mesh: TlsMesh, other: OtherLogin) -
 
     # A CPA that is killed makes other hand-overs take another way, without the step that they wait for.
     numbered = list(enumerate(names))
-    of_cpa = [one for one in numbered if "CPA" in one[1]]
+    alone = [one for one in numbered if "CPA" in one[1] or of_daemons(STEPS[one[1]])]
     begun: list[tuple[str, Future[None]]] = []
-    for together in ([one for one in numbered if one not in of_cpa], *([one] for one in of_cpa)):
+    for together in ([one for one in numbered if one not in alone], *([one] for one in alone)):
         with ThreadPoolExecutor(4) as pool:
             begun += [(name, pool.submit(run, number, name)) for number, name in together]
     faults = [

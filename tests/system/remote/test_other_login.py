@@ -56,6 +56,12 @@ class OtherLogin:
         """A command on this login processor."""
         return self.mesh.run(*command, env=self.env)
 
+    def rca(self) -> list[int]:
+        """The process of its RCA; empty while the keeper starts another one."""
+        with Client(str(self.run_dir / "keeper.sock"), "admin") as keeper:
+            daemons = keeper.call({"op": "status"})["daemons"]
+        return [int(one["pid"]) for one in daemons if one["name"] == "rca" and one["pid"]]
+
     def close(self) -> None:
         """It is not a login processor any more."""
         assert self.run("mesh", "down").returncode == 0
@@ -158,9 +164,8 @@ def test_a_cpa_that_dies_is_found_again(mesh: PrivateMesh, other: OtherLogin) ->
 def test_an_rca_there_that_dies_takes_no_launch_with_it(mesh: PrivateMesh, other: OtherLogin) -> None:
     yod = mesh.start("yod", "-sz", "2", "sh", "-c", "sleep 2; echo over", env=other.env, stdout=subprocess.PIPE)
     wait_until(lambda: processors(mesh, "busy") == 2, "it runs")
-    with Client(str(other.run_dir / "keeper.sock"), "admin") as keeper:
-        (rca,) = [one for one in keeper.call({"op": "status"})["daemons"] if one["name"] == "rca"]
-    os.kill(rca["pid"], signal.SIGKILL)
+    (rca,) = other.rca()
+    os.kill(rca, signal.SIGKILL)
     assert yod.communicate()[0] == b"over\nover\n"
     assert yod.returncode == 0
     _all_free(mesh)
