@@ -10,7 +10,7 @@ from agents.job.description import read
 from agents.job.job_owner import JobOwner
 from agents.job.start import wait_for
 from agents.link.loop import Loop
-from agents.linux.prctl import set_title
+from agents.linux import prctl
 from agents.wire.errors import AgentError
 from redmesh.resource_limits import limit_hint
 from redmesh.start_command import start_command
@@ -35,7 +35,9 @@ def main(arguments: List[str]) -> int:
             job.finish(FAILED, why, exit_status=1, why=why)
             job.close()
             return 0
-        set_title(f"redmesh-job {job.uuid} {path}")
+        # The keeper may inherit this process, and kills children that are no agents.
+        prctl.set_name(b"redmesh-job")
+        prctl.set_title(f"redmesh-job {job.uuid} {path}")
         status = _run(job)
     except StateError as error:
         print(f"job: {error.message}" + (f" ({error.hint})" if error.hint else ""), file=sys.stderr)

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from agents.job.start import start_owner
+from agents.linux import prctl
 from agents.objects.connection import connect
 from agents.objects.holder import Holder
 from agents.objects.sender import move
@@ -42,6 +43,7 @@ HANDING_S = 30.0
 
 def go_on(settings: Settings, options: argparse.Namespace) -> int:
     """Have jobs on the move go on, as far as this login processor has to do with it. An RCA starts this command."""
+    prctl.set_name(b"redmesh-move")  # a keeper that inherits this process must know that it is no task
     return max(_Move(settings, uuid).run() for uuid in options.jobs)
 
 

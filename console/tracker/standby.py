@@ -21,6 +21,7 @@ from typing import Any
 
 from agents.job.start import start_dependents, start_owner
 from agents.link.client import Client
+from agents.linux import prctl
 from agents.linux.ready import ready
 from agents.objects.commands import COMMANDS
 from agents.objects.connection import connect
@@ -62,6 +63,7 @@ class Fenced(Exception):
 
 def stand_by(settings: Settings, options: argparse.Namespace) -> int:
     """Copy the commits of the owner, connected to standard input, to a node of another host until the owner ends."""
+    prctl.set_name(b"redmesh-standby")  # a keeper that inherits this process must know that it is no task
     feed = Feed(settings, options.job)
     try:
         feed.run()
