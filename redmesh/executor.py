@@ -31,6 +31,7 @@ from typing import Any
 from redmesh.answers import ask
 from redmesh.byte_text import each_from_system, each_to_system
 from redmesh.errors import RedmeshError
+from redmesh.future_arguments import Arguments, futures_in
 from redmesh.start_command import start_command
 
 _CONTROL, _FILE = 0, 6
@@ -82,7 +83,10 @@ class _Call(Future[Any]):
 
     def cancel(self) -> bool:
         """As :meth:`Future.cancel`. For a call that was sent, the answer of the job's owner is awaited."""
-        return super().cancel() or (self.running() and self._executor._withdrawn(self))
+        if super().cancel():
+            self._executor._unblock(self)
+            return True
+        return self.running() and self._executor._withdrawn(self)
 
     def withdraw(self) -> None:
         """The owner has withdrawn it, so it never ran, though it was sent."""
@@ -195,6 +199,7 @@ class Executor(_Base):
         self._more = threading.Condition(self._lock)
         self._decided = threading.Condition(self._lock)
         self._waiting: deque[tuple[_Call, bytes]] = deque()
+        self._blocked: set[_Call] = set()  # calls that wait for futures among their arguments
         self._sent: dict[int, _Call] = {}
         self._unwanted: set[int] = set()  # the numbers of calls of which the owner is to say if they can be cancelled
         self._to_withdraw: list[int] = []  # those of which it has not been asked yet
@@ -233,20 +238,69 @@ class Executor(_Base):
         )
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedule ``fn(*args, **kwargs)``. Raises RuntimeError after :meth:`shutdown`."""
+        """Schedule ``fn(*args, **kwargs)``. Raises RuntimeError after :meth:`shutdown`.
+
+        The call waits for futures among its arguments, also in lists, tuples, sets and dictionaries, and gets their
+        results. If one fails or is cancelled, the call fails with the same exception, or is cancelled.
+        """
         return self._submit(self._dumps(fn), args, kwargs, chunk=False)
 
     def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> _Call:
-        data = pickle.dumps((function, self._dumped(args), self._dumped(kwargs) if kwargs else b"", chunk), 5)
+        plain = _plain(args) and not kwargs
+        futures = [] if plain else futures_in((args, kwargs))
+        data = b"" if futures else self._packed_call(function, args, kwargs, chunk=chunk)
         future = _Call(self)
         with self._lock:
             if self._broken:
                 raise self._failure(self._broken)
             if self._closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting.append((future, data))
-            self._more.notify()
+            if futures:
+                self._blocked.add(future)
+            else:
+                self._waiting.append((future, data))
+                self._more.notify()
+        if futures:
+            Arguments(args, kwargs, futures).when_known(
+                lambda args, kwargs: self._release(future, function, args, kwargs, chunk=chunk),
+                lambda lost: self._fail_after(future, lost),
+            )
         return future
+
+    def _packed_call(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> bytes:
+        return pickle.dumps((function, self._dumped(args), self._dumped(kwargs) if kwargs else b"", chunk), 5)
+
+    # Calls that wait for futures
+
+    def _release(self, call: _Call, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> None:
+        """The arguments of a call are known."""
+        try:
+            data = self._packed_call(function, args, kwargs, chunk=chunk)
+        except Exception as error:
+            if self._unblock(call):
+                call.set_exception(error)
+            return
+        with self._lock:
+            if call in self._blocked:
+                self._blocked.remove(call)
+                self._waiting.append((call, data))
+                self._more.notify_all()
+
+    def _fail_after(self, call: _Call, lost: Future[Any]) -> None:
+        """A future among the arguments has no result."""
+        if lost.cancelled():
+            call.cancel()
+        elif self._unblock(call):
+            call.set_exception(lost.exception())
+
+    def _unblock(self, call: _Call) -> bool:
+        """A call has ended that waits for futures. False if it does not wait for any."""
+        with self._lock:
+            if call not in self._blocked:
+                return False
+            self._blocked.remove(call)
+            self._more.notify_all()  # the thread that sends calls may have waited for the last one
+        return call.set_running_or_notify_cancel()
 
     def _dumped(self, value: Any) -> bytes:
         try:
@@ -285,9 +339,12 @@ class Executor(_Base):
         with self._lock:
             self._closed = True
             waiting = [future for future, _ in self._waiting] if cancel_futures else []
+            blocked = list(self._blocked) if cancel_futures else []
             self._more.notify_all()
         for future in waiting:
             Future.cancel(future)  # not under the lock: callbacks of the program run now
+        for future in blocked:
+            future.cancel()
         with self._lock:
             self._drops = self._drops or cancel_futures
             self._more.notify_all()
@@ -299,7 +356,7 @@ class Executor(_Base):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: Any) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt):
-            left = len(self._sent) + len(self._waiting)
+            left = len(self._sent) + len(self._waiting) + len(self._blocked)
             if left:
                 print(
                     f"\nredmesh: ^C: waiting for {left:,} calls that are left; another ^C ends the program, and with it"
@@ -317,7 +374,9 @@ class Executor(_Base):
                         pause = self._untold_s()
                         if self._may_send() or self._to_withdraw or self._over or pause == 0.0:
                             break
-                        if not self._waiting and (self._closed > self._told_end or self._drops > self._told_drop):
+                        if not self._waiting and self._drops > self._told_drop:
+                            break
+                        if not (self._waiting or self._blocked) and self._closed > self._told_end:
                             break
                         self._more.wait(min(filter(None, (pause, self._held_s())), default=None))
                     if self._broken:
@@ -327,7 +386,7 @@ class Executor(_Base):
                     unwanted = self._to_withdraw[:_ASKED]
                     del self._to_withdraw[: len(unwanted)]
                     drops = self._drops > self._told_drop and not self._waiting
-                    ends = self._closed > self._told_end and not self._waiting
+                    ends = self._closed > self._told_end and not (self._waiting or self._blocked)
                     self._told_drop, self._told_end = self._told_drop or drops, self._told_end or ends
                 for future, error in failed:
                     future.set_exception(error)
@@ -417,11 +476,11 @@ class Executor(_Base):
                     rate = count / max(time.monotonic() - began, 1e-3)
                     self._window = int(min(max(rate * _AHEAD_S, self._window, _FIRST), _AHEAD))
                     self._more.notify()
-                    if self._closed and not self._waiting and not self._sent:
+                    if self._closed and not (self._waiting or self._sent or self._blocked):
                         break
         except (OSError, struct.error, ValueError):
             pass
-        if self._sent or self._waiting or not self._closed:
+        if self._sent or self._waiting or self._blocked or not self._closed:
             self._break(why)
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
@@ -531,9 +590,10 @@ class Executor(_Base):
             if self._broken:
                 return
             self._broken = reason
-            left = [*self._sent.values(), *(future for future, _ in self._waiting)]
+            left = [*self._sent.values(), *(future for future, _ in self._waiting), *self._blocked]
             self._sent.clear()
             self._waiting.clear()
+            self._blocked.clear()
             self._unwanted.clear()
             self._more.notify_all()
         for future in left:
@@ -547,9 +607,10 @@ class Executor(_Base):
         # Another thread may have held these locks in the moment of the fork.
         self._lock = threading.RLock()
         self._more, self._decided = threading.Condition(self._lock), threading.Condition(self._lock)
-        left = [*self._sent.values(), *(future for future, _ in self._waiting)]
+        left = [*self._sent.values(), *(future for future, _ in self._waiting), *self._blocked]
         self._sent.clear()
         self._waiting.clear()
+        self._blocked.clear()
         self._broken = (
             "this redmesh.Executor belongs to the process from which this one was forked: open another Executor here"
         )

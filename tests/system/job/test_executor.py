@@ -642,3 +642,42 @@ def test_the_collector_and_a_callback_do_not_wait_for_themselves(yods: PrivateMe
     """Both hung for ever."""
     told = yods.run(sys.executable, "-c", IN_ODD_PLACES, check=True).stdout
     assert told == "shutdown in a callback of a call cannot wait for the calls: shutdown(wait=False)\n"
+
+
+FUTURES = """
+import json, time
+import redmesh
+
+def add(*numbers, more=()):
+    return sum(numbers) + sum(more)
+
+def refuse():
+    raise LookupError(3)
+
+told = {}
+with redmesh.Executor(2) as executor:
+    one = executor.submit(add, 1, 2)
+    told["sum"] = executor.submit(add, one, executor.submit(add, one, one), more=[one]).result()
+    told["map"] = list(executor.map(add, [one, 1, one], [1, one, 2], chunksize=2))
+    refused = executor.submit(refuse)
+    told["refused"] = repr(executor.submit(add, executor.submit(add, refused)).exception())
+    slow = executor.submit(time.sleep, 0.5)
+    waits = executor.submit(add, slow)
+    after = executor.submit(add, waits)
+    told["cancelled"] = [waits.cancel(), after.cancelled()]
+    last = executor.submit(str, executor.submit(str, slow))
+told["last"] = last.result(0)  # shutdown has waited for it
+executor = redmesh.Executor(2)
+waits = executor.submit(add, executor.submit(time.sleep, 0.5))
+executor.shutdown(cancel_futures=True)
+told["dropped"] = waits.cancelled()
+print(json.dumps(told))
+"""
+
+
+def test_a_call_waits_for_the_futures_among_its_arguments(yods: PrivateMesh) -> None:
+    done = yods.run(sys.executable, "-c", FUTURES, check=True)
+    assert json.loads(done.stdout) == {
+        "sum": 12, "map": [4, 4, 5], "refused": "LookupError(3)", "cancelled": [True, True], "last": "None",
+        "dropped": True,
+    }  # fmt: skip
