@@ -122,13 +122,13 @@ def functions() -> list[Row]:
     with mesh(2, 1) as one:
         program = one.work / "calls.py"
         program.write_text(_CALLS.format(calls=CALLS, runs=RUNS))
-        medians = _medians(one, program)
+        medians = medians_of(one, program)
         dask = None
         if importlib.util.find_spec("distributed") is None:
             print("no dask.distributed here", file=sys.stderr)
         else:
             program.write_text(_DASK.format(calls=CALLS, runs=DASK_RUNS))
-            dask = _medians(one, program)
+            dask = medians_of(one, program)
     rows = [
         Row(f"{CALLS:,} calls by Executor.map, chunk 1 (calls/s)", "ProcessPoolExecutor(2)", *medians[:2],
             Bar(0.4, 0.8, at_least=True)),
@@ -140,7 +140,7 @@ def functions() -> list[Row]:
     return rows
 
 
-def _medians(one: PrivateMesh, program: Path) -> list[float]:
+def medians_of(one: PrivateMesh, program: Path, *words: str) -> list[float]:
     """The median of each column that a program prints."""
-    told = json.loads(one.run(sys.executable, str(program), check=True, timeout_s=600).stdout)
+    told = json.loads(one.run(sys.executable, str(program), *words, check=True, timeout_s=600).stdout)
     return [sorted(column)[len(column) // 2] for column in zip(*told, strict=True)]

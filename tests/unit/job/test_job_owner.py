@@ -14,6 +14,8 @@ from agents.job.grants.grant import Grant
 from agents.job.job_owner import JobOwner
 from agents.job.parts.moves import Moves
 from agents.job.phase import Phase
+from agents.job.tasks.adding import checked, write
+from agents.job.tasks.new_tasks import NewTask
 from agents.job.workers.commands import Command
 from agents.job.workers.worker import Connection, Worker
 from agents.link.link import Link
@@ -24,7 +26,7 @@ from agents.wire.control import control, decode
 from agents.wire.frames import Decoder
 from agents.wire.launch_events import GiveBack
 from redmesh.answers import said_file
-from redmesh.state import CANCELLED, StateFull, StateGone, StateObject, job_path, new_uuid, open_for_reading
+from redmesh.state import CANCELLED, UNSURE, StateFull, StateGone, StateObject, job_path, new_uuid, open_for_reading
 from tests.support.waiting import PATIENCE_S
 
 
@@ -228,3 +230,20 @@ def test_no_order_of_events_ends_an_owner_by_an_error(tmp_path: Path, events: li
                 EVENTS[event](owner, moves)
     finally:
         loop.close()
+
+
+def test_after_a_takeover_every_task_with_an_order_may_have_begun(tmp_path: Path) -> None:
+    """The copy lacks the last commits of its owner: which tasks these handed out depends on which had ended."""
+    uuid, loop = new_uuid(), Loop()
+    meta = {"uuid": uuid, META: Description(["true"], "/").dump(), "held": 1, UNSURE: 1}
+    job = StateObject.create(job_path(str(tmp_path), uuid), meta, durable=False)
+    lines = [NewTask(str(number), [str(number - 1)] if number > 1 else [], "x") for number in range(1, 301)]
+    write(job, checked(job, lines))
+    owner = JobOwner(loop, job, loop.stop)
+    owner.begin()
+    while owner.phase.now is not Phase.SERVING:
+        loop.run_once(0.1)
+    assert (owner.tasks.waiting, owner.tasks.blocked) == (1, 299)
+    assert job.read("SELECT min(attempt), max(attempt) FROM task") == [(1, 1)]
+    owner.suspend()
+    loop.close()
