@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: What may be asked of an owner in this way.
 COMMANDS = ("cancel", "hold", "release", "retry")
+#: What is asked of its feed: to keep the copy on another node, because this node is drained.
+ELSEWHERE = "elsewhere"
 #: Seconds for the owner to answer: its feed asks every FED_S / 5.
 ANSWER_S = 30.0
 _LOOK_S = 0.05

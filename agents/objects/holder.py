@@ -122,6 +122,12 @@ class Holder:
         names = {name.partition(SUFFIX)[0] for name in self._names() if name.endswith((SUFFIX, SUFFIX + SENT))}
         return sorted(name for name in names if is_uuid(name))
 
+    def fed(self) -> List[str]:
+        """The UUIDs of objects of which owners feed copies here."""
+        ending = SUFFIX + STANDBY
+        found = (name[: -len(ending)] for name in self._names() if name.endswith(ending))
+        return sorted(uuid for uuid in found if is_uuid(uuid) and owned(self.standby(uuid)))
+
     def sent(self) -> List[str]:
         """The UUIDs of objects in doubt (their receiver has not replied), from the names of their files."""
         ending = SUFFIX + SENT

@@ -223,7 +223,8 @@ class ObjectProcess:
         return {"status": told.status, "headers": told.headers, "size": len(told.body)}
 
     def _held(self, _message: Message) -> Message:
-        return {"jobs": self._holder.uuids(), "doubtful": self._holder.doubtful()}
+        holder = self._holder
+        return {"jobs": holder.uuids(), "doubtful": holder.doubtful(), "fed": holder.fed()}
 
     def _purge(self, message: Message) -> Message:
         self._holder.purge(str(message["uuid"]))
@@ -279,13 +280,16 @@ class ObjectProcess:
     def _command(self, message: Message) -> Message:
         """A command for the owner that feeds the copy here; returns the owner's answer."""
         path, command = self._holder.standby(str(message["uuid"])), str(message["command"])
-        if command not in commands.COMMANDS:
+        if command not in (*commands.COMMANDS, commands.ELSEWHERE):
             raise AgentError(f"a job elsewhere cannot be asked to {command[:40]!r}", code="invalid")
         if not owned(path):
             raise AgentError(
                 f"no owner sends commits to a copy of job {message['uuid']} here", "mesh job show", code="state"
             )
-        told = commands.await_answer(path, commands.leave(path, command, message.get("members", {})))
+        number = commands.leave(path, command, message.get("members", {}))
+        if command == commands.ELSEWHERE:
+            return {"answer": {}}  # the feed leaves, and with it all that is beside the copy
+        told = commands.await_answer(path, number)
         if told is None:
             raise AgentError(
                 f"the owner of job {message['uuid']} has not answered for {commands.ANSWER_S:g} s", "mesh job show",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 
+from agents.objects.commands import ELSEWHERE
 from agents.objects.connection import connect
 from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
@@ -53,6 +54,8 @@ def evacuate(settings: Settings, names: list[str], say: Callable[[str], None]) -
                 continue
             with connect(address, LONGEST_S) as client:
                 held = client.call({"op": "held"})
+            for uuid in held.get("fed", ()):
+                _keep_elsewhere(address, uuid, name, say)
             uids = held.get("uids", {})
             for uuid in held["jobs"]:
                 moved += _sent(settings, address, uuid, name, next(others, None), uids.get(uuid), say)
@@ -107,6 +110,17 @@ def _has_ended(settings: Settings, uuid: str) -> bool:
         return (source(settings, uuid).job() or {}).get("state") in ENDED
     except ConsoleError:
         return False  # another user's, or its standby does not answer: the processes of the move find out
+
+
+def _keep_elsewhere(address: str, uuid: str, name: str, say: Callable[[str], None]) -> None:
+    """Have the owner of a job keep its standby on another node."""
+    try:
+        with connect(address) as client:
+            client.call({"op": "command", "uuid": uuid, "command": ELSEWHERE})
+    except AgentError as error:
+        say(f"the standby of job {uuid} stays on {name}: {error.message}")
+        return
+    say(f"the standby of job {uuid} leaves {name} for another node")
 
 
 def _sent(

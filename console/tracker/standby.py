@@ -23,7 +23,7 @@ from agents.job.start import start_dependents, start_owner
 from agents.link.client import Client
 from agents.linux import prctl
 from agents.linux.ready import ready
-from agents.objects.commands import COMMANDS
+from agents.objects.commands import COMMANDS, ELSEWHERE
 from agents.objects.connection import connect
 from agents.objects.holder import PART, Holder
 from agents.objects.object_process import FED_S
@@ -153,6 +153,10 @@ class Feed:
             commands.begin(self._pass_on(client))  # sent even if empty: it shows the standby that the owner is alive
             for number, answer in commands.answers():
                 client.call({"op": "answered", "uuid": self.uuid, "number": number, "answer": answer}, FED_S)
+            if commands.elsewhere and not self._ended:
+                self._register("")
+                client.call({"op": "drop", "uuid": self.uuid})
+                return  # the owner starts another process of the standby, which finds the nodes that are up now
             if self._asked:
                 login, self._asked = self._asked, ""
                 reason = why_not(self._settings, login, self._home)
@@ -240,11 +244,14 @@ class Commands:
         self._path = path
         self._answers: queue.SimpleQueue[tuple[str, dict[str, Any]]] = queue.SimpleQueue()
         self.pending = 0
+        self.elsewhere = False  # the node is drained: the copy is to be on another one
 
     def begin(self, commands: list[dict[str, Any]]) -> None:
         """Pass commands on to the owner."""
         for one in commands:
-            if one.get("command") in COMMANDS:  # whatever the node says
+            if one.get("command") == ELSEWHERE:
+                self.elsewhere = True
+            elif one.get("command") in COMMANDS:  # whatever the node says
                 self.pending += 1
                 threading.Thread(target=self._ask, args=(one,), daemon=True).start()
 

@@ -100,6 +100,9 @@ class MovingJob:
         said = moving.communicate()[1]
 
         def there() -> bool:
+            nonlocal said
+            if "has no standby" in said:  # the process of its standby was killed as the move before ended
+                said = self.mesh.run(*words, env=env).stderr
             return self.runs_on(target)
 
         wait_until(there, lambda: f"it runs on {target} after the kill of {killed or 'nobody'}: {said}", step_s=0.2)

@@ -137,6 +137,22 @@ def test_an_old_owner_that_comes_back_stops_writing(mesh: TlsMesh) -> None:
     assert set(job.task_runs()[:10]) == set(range(1, 11))
 
 
+def test_the_standby_leaves_a_node_that_is_drained(mesh: TlsMesh) -> None:
+    job = Job(mesh)
+    copy = job.stand()
+    node = copy.parent.name
+    drained = mesh.run("mesh", "drain", node, check=True)
+    try:
+        assert f"the standby of job {job.uuid} leaves {node}" in drained.stderr, drained.stderr
+        wait_until(lambda: [one.parent.name for one in job.copies()] not in ([], [node]), "it is on another node")
+        wait_until(lambda: meta(job.path, "standby") not in (None, node), "the tracker knows it")
+        assert not copy.exists()
+        job.open_gate()
+        mesh.run("mesh", "wait", job.uuid, check=True)
+    finally:
+        mesh.run("mesh", "resume", node)
+
+
 def test_no_standby_is_kept_where_none_is_wanted(mesh: TlsMesh) -> None:
     job = Job(mesh, "--no-standby")
     with_one = Job(mesh)
