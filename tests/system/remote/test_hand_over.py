@@ -16,10 +16,8 @@ import pytest
 
 from console.tracker.follow import is_followed
 from redmesh.state import owned
-from tests.support.chance import long, seed
 from tests.support.far_mesh import TlsMesh
 from tests.support.mesh import while_up
-from tests.support.moves_storm import Other, storm
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.system.remote.test_other_login import OTHER_LOGIN, OtherLogin
 from tests.system.remote.test_standby import Job, kill_owner, meta
@@ -174,11 +172,6 @@ def test_a_job_goes_on_by_itself_when_its_owner_is_killed(mesh: TlsMesh) -> None
     job.open_gate()
     mesh.run("mesh", "wait", job.uuid, check=True)
     assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}
-
-
-def test_moves_with_kills_need_nobody(mesh: TlsMesh, other: OtherLogin) -> None:
-    there = Other(OTHER_LOGIN, other.env, other.rca)
-    storm(mesh, there, moves=long(3, 50), tasks=long(60, 2000), task_s=0.2, seed=seed("REDMESH_MOVES_SEED"), say=print)
 
 
 def _row(mesh: TlsMesh, uuid: str) -> dict[str, Any]:
