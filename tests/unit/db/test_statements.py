@@ -27,7 +27,9 @@ RAW = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|REPLACE)\b[\s(`\"]")
 #: Where texts may stand: peewee makes no views, migrations are frozen, and texts.py is compiled from questions.py.
 #: State objects are files of their own, and hosts have the standard library alone: one module writes them, one reads.
 #: The program that runs on hosts over SSH has no module of ours, and asks whether a copy is of an ended job.
-STATE_OBJECTS = ("redmesh/state.py", "redmesh/state_reader.py", "console/deploy/ssh/bootstrap.py")
+STATE_OBJECTS = (
+    "redmesh/state.py", "redmesh/state_graph.py", "redmesh/state_reader.py", "console/deploy/ssh/bootstrap.py",
+)  # fmt: skip
 MAY_HAVE_TEXTS = ("db/schema/login_views.py", "db/schema/migrations/", "db/views/texts.py", *STATE_OBJECTS)
 
 
