@@ -9,13 +9,15 @@ from agents.wire.keeper_json import ConfigError, read_keeper_json
 from db.allocation.managers import read_policy
 from db.errors import Invalid
 from redmesh.settings.keeper_file import KeeperFile
+from redmesh.settings.record import MissingFields
 from redmesh.start_command import ROOT, start_command
 
 
 class Config:
     """What a CPA takes from keeper.json; the types are those of the record.
 
-    Raises OSError or ConfigError for the file with the database's URL; Invalid or AgentError for a wrong policy or URL.
+    Raises OSError or ConfigError for the file with the database's URL, MissingFields without one; Invalid or AgentError
+    for a wrong policy or URL.
     """
 
     def __init__(self, file: KeeperFile) -> None:
@@ -60,6 +62,8 @@ def read(path: str) -> Config:
         return Config(file)
     except ConfigError:
         raise
+    except MissingFields as error:
+        raise ConfigError(f"{path} lacks {error}", "run: mesh up") from None
     except OSError as error:
         raise ConfigError(f"{error.filename or path}: {error.strerror}") from None
     except (Invalid, AgentError) as error:
@@ -70,9 +74,15 @@ def _database(file: KeeperFile) -> str:
     """The CPA's database URL: from its own 0600 file if one is named, otherwise from keeper.json."""
     name = file.database_file
     if not name:
+        if not file.database:
+            raise MissingFields(("database",))
         return file.database
     with open(name, encoding="utf-8") as url:
         status = os.fstat(url.fileno())
         if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & 0o077:
             raise ConfigError(f"{name} holds the database's password and must be yours alone", f"chmod 600 {name}")
-        return url.read().strip()
+        try:
+            return url.read().strip()
+        except UnicodeDecodeError:
+            told = f"{name} holds no database URL: it is not UTF-8"
+            raise ConfigError(told, "docs/database.md has examples") from None
