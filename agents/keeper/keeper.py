@@ -90,6 +90,8 @@ class Keeper:
     """Runs the daemons that ``config`` (keeper.json at ``path``) names. Raises KeeperError if another keeper does."""
 
     def __init__(self, config: KeeperFile, path: str) -> None:
+        if not (config.login or config.nodes):
+            raise KeeperError(f"{path} names neither a login processor nor a node", "run: mesh up", exit_status=2)
         self._config = config
         self._run, self._state = config.run, config.state
         own_directory(self._run, public=config.users)

@@ -135,4 +135,7 @@ class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, s
 
 def read_keeper_file(found: object) -> KeeperFile:
     """The record of a decoded ``keeper.json``. Raises ValueError: MissingFields, or what is wrong with which value."""
-    return KeeperFile.from_wire(each_to_system(found))
+    file = KeeperFile.from_wire(each_to_system(found))
+    if not isinstance(file.ends_with, str) and len(file.ends_with) not in (0, 2):
+        raise ValueError(f"ends_with must be a process and its start time, not {file.ends_with}")
+    return file

@@ -37,7 +37,7 @@ _values: dict[str, st.SearchStrategy[Any]] = {
     record.FLAG: st.booleans(),
     record.NAMES: st.lists(st.text(max_size=3), max_size=2).map(tuple),
     record.NUMBERS: _numbers,
-    record.TEXT_OR_NUMBERS: _numbers | st.just(PARENT),
+    record.TEXT_OR_NUMBERS: st.just(()) | st.tuples(st.integers(1, 9), st.integers(1, 9)) | st.just(PARENT),
     record.TABLE: _tables,
     record.TABLES: st.lists(_tables, max_size=2).map(tuple),
 }
@@ -114,3 +114,9 @@ def test_a_name_that_no_field_has_is_an_error() -> None:
     with pytest.raises(AttributeError):
         file.fanout = 3  # type: ignore[misc]
     assert file.replace(fanout=3).values_of(HeartbeatSettings) == file.values_of(HeartbeatSettings)
+
+
+@pytest.mark.parametrize("ends_with", [[5], [1, 2, 3]])
+def test_a_process_without_its_start_time_is_refused(ends_with: list[int]) -> None:
+    with pytest.raises(ValueError, match="ends_with must be a process and its start time"):
+        read_keeper_file({**json.loads(EARLIER), "ends_with": ends_with})
