@@ -6,7 +6,10 @@ job start without end, each for a single task. No I/O.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 #: A job keeps processors for as long as it was without them, between these seconds. The least is several starts of a
@@ -28,37 +31,33 @@ class Life(NamedTuple):
 def kept(lives: Iterable[Life]) -> dict[int, float]:
     """The launchers of a job that it keeps, and for how many more seconds. ``lives``: all its launches that run or have
     ended in the last ``LOOK_BACK_S``."""
-    every = list(lives)
-    had = _had(every)
-    found = {}
-    for one in every:
-        if one.ended_s is None and one.granted_s < MOST_S:
-            now_has = sum(each.processors for each in every if _ran(each, one.granted_s))
-            without_s = next((ago - one.granted_s for ago, count in had if ago > one.granted_s and count >= now_has), 0)
-            left_s = min(max(without_s, LEAST_S), MOST_S) - one.granted_s if without_s else 0.0
-            if left_s > 0:
-                found[one.launcher] = left_s
-    return found
-
-
-def _ran(one: Life, ago_s: float) -> bool:
-    return one.granted_s >= ago_s and (one.ended_s is None or one.ended_s < ago_s)
-
-
-def _had(lives: Sequence[Life]) -> list[tuple[float, int]]:
-    """How many processors the job had just before each of its launches ended, the last end first."""
-    changes: dict[float, int] = {}
+    changes: Counter[float] = Counter()  # of the job's processors, by how long ago
+    regained: dict[float, list[int]] = {}
+    ends = set()
     for one in lives:
-        changes[one.granted_s] = changes.get(one.granted_s, 0) + one.processors
+        changes[one.granted_s] += one.processors
         if one.ended_s is not None:
-            changes[one.ended_s] = changes.get(one.ended_s, 0) - one.processors
-    ends = {one.ended_s for one in lives if one.ended_s is not None}
-    count, found = 0, []
+            changes[one.ended_s] -= one.processors
+            ends.add(one.ended_s)
+        elif one.granted_s < MOST_S:
+            regained.setdefault(one.granted_s, []).append(one.launcher)
+    # How many processors (negative) the job had just before launches ended, and how long ago. Ends are left out after
+    # which it had as many again, so the numbers fall.
+    had: list[tuple[int, float]] = []
+    has, found = 0, {}
     for ago in sorted(changes, reverse=True):
+        before, has = has, has + changes[ago]
+        for launcher in regained.get(ago, ()):
+            enough = bisect_right(had, -has, key=itemgetter(0))
+            if enough:
+                left_s = min(max(had[enough - 1][1] - ago, LEAST_S), MOST_S) - ago
+                if left_s > 0:
+                    found[launcher] = left_s
         if ago in ends:
-            found.append((ago, count))
-        count += changes[ago]
-    return found[::-1]
+            while had and -had[-1][0] <= before:
+                had.pop()
+            had.append((-before, ago))
+    return found
 
 
 def beyond_its_share(asker: int, needs: int, given: Mapping[int, int], has: Mapping[int, int]) -> set[int]:

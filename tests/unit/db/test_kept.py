@@ -52,3 +52,11 @@ def test_a_request_is_beyond_its_share_if_others_would_have_less() -> None:
     assert beyond_its_share(7, 2, {1: 2}, {1: 4}) == set()
     assert beyond_its_share(7, 1, {1: 1}, {1: 2, 7: 1}) == {1}
     assert beyond_its_share(1, 4, {1: 4}, {1: 4}) == set(), "one's own"
+
+
+def test_many_launches_are_looked_at_once_each() -> None:
+    """A look took as long as there are pairs: 0.6 s for a job of 1,000 workers, in which a CPA answers nobody."""
+    count = 20_000
+    lives = [Life(number, 1, 90.0 + number / count, 31.0 + number / count) for number in range(count)]
+    lives += [Life(count + number, 1, 1.0 + number / count) for number in range(count)]
+    assert len(kept(lives)) == count
