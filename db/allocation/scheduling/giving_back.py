@@ -260,7 +260,7 @@ class _Asking:
         If the others have too little then, that user alone is left out: who gives nothing may be any of them.
         """
         users = sorted({one.job.uid for one in launches}, key=lambda uid: (-self._has.get(uid, 0), uid))[:_ROUNDS]
-        now = min(int(waited_s / OTHERS_S), len(users))
+        now = min(max(int(waited_s / OTHERS_S), 0), len(users))  # the clock may have been set back
         keeps = {one.job: one for one in self._within_shares(launches)}
         for number, user in enumerate(users[:now], 1):
             out = set(users[:number])

@@ -288,3 +288,9 @@ def test_further_processors_of_a_job_come_last_and_go_to_the_user_with_fewest(st
     for freed, served in ((held[2], [of_all]), (held[1], [of_bob, of_ada])):
         give_back(store, freed)
         assert [grant.waiter.request_key for grant in line.taken()[0]] == served
+
+
+def test_a_clock_that_was_set_back_has_nobody_counted_as_one_who_gives_nothing(store: Store, machine: Machine) -> None:
+    for uid, size in ((1, 7), (2, 5), (3, 4)):
+        workers(store, machine, JobKey(uid, f"{uid}" * 8), size)
+    assert found(store, machine, 1, waited_s=-25.0) == found(store, machine, 1)
