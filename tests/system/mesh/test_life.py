@@ -270,7 +270,8 @@ def test_a_mesh_whose_keeper_is_on_another_machine_is_not_upgraded_from_here(mes
     """The two share a state directory: its lock is held, and no process or socket of the mesh is here."""
     private = mesh(up=False)
     private.state.mkdir(mode=0o700)
-    config = json.dumps({"run": str(private.home / "elsewhere"), "state": str(private.state), "nodes": []})
+    whole = {"mesh": "m", "boot_id": "b", "login": "elsewhere", "nodes": [], "cpas": 1, "state": str(private.state)}
+    config = json.dumps({**whole, "run": str(private.home / "elsewhere")})
     (private.state / "keeper.json").write_text(config)
     with open(private.state / "mesh.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
