@@ -426,7 +426,7 @@ class JobOwner:
     def _record_suspension(self, job: StateObject) -> None:
         if self._goes_to:
             job.set_meta(**{HANDED_TO: self._goes_to})
-            job.set_state(WAITING, f"being moved to {self._goes_to}: mesh job resume continues it")
+            job.set_state(WAITING, f"being moved to {self._goes_to}, where it continues by itself")
         else:
             job.set_state(WAITING, "suspended: mesh job resume continues it")
 

@@ -8,6 +8,7 @@ import os
 import pwd
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from redmesh.start_command import start_command
 
 #: Seconds after the start of a process for a job until another one is started for this job.
 AGAIN_S = 5.0
+#: Processes of one user at once: mesh drain may move hundreds of jobs, and a user may report any number of them.
+MOST_OF_ONE = 8
 
 
 class MovingJob(NamedTuple):
@@ -32,6 +35,7 @@ class _Process(NamedTuple):
 
     process: "subprocess.Popen[bytes]"
     since: float
+    uid: int
 
 
 class MovingJobs:
@@ -43,6 +47,7 @@ class MovingJobs:
     ) -> None:
         self._login, self._installed, self._journal, self._clock = login, installed, journal, clock
         self._started: dict[str, _Process] = {}
+        self._tried: dict[str, float] = {}  # when a process was last started for each job on the move
         #: True while jobs are on the move: the tracker is read until they are where they are to be.
         self.any = False
 
@@ -54,8 +59,13 @@ class MovingJobs:
             uuid: one for uuid, one in self._started.items() if one.process.poll() is None or now - one.since < AGAIN_S
         }
         ours = [job for job in jobs if self._login in (job.node, job.goes_to)]
-        for job in ours:
-            if job.uuid not in self._started:
+        self._tried = {job.uuid: self._tried.get(job.uuid, 0.0) for job in ours}
+        running = Counter(one.uid for one in self._started.values() if one.process.poll() is None)
+        # Those that never had a turn come first: a job that cannot go on holds up no other one.
+        for job in sorted(ours, key=lambda job: self._tried[job.uuid]):
+            if job.uuid not in self._started and running[job.uid] < MOST_OF_ONE:
+                running[job.uid] += 1
+                self._tried[job.uuid] = now
                 self._start(job, now)
 
     def _start(self, job: MovingJob, now: float) -> None:
@@ -69,14 +79,16 @@ class MovingJobs:
             why = getattr(error, "strerror", None) or f"there is no user with uid {job.uid} here"
             self._journal.write("fault", reason=f"a job cannot go on here: {why}", job=job.uuid)
             return
-        self._started[job.uuid] = _Process(process, now)
+        self._started[job.uuid] = _Process(process, now, job.uid)
         self._journal.write("job_moving", job=job.uuid, node=job.node, goes_to=job.goes_to, pid=process.pid)
 
 
 def as_user(uid: int) -> dict[str, Any]:
-    """How subprocess starts a command of another user, with nothing of root's in its environment. Raises KeyError."""
+    """How subprocess starts a command of another user: nothing of root's is in its environment, and no file of root's is
+    open there, which the user could truncate. Raises KeyError."""
     user = pwd.getpwuid(uid)
     kept = {name: os.environ[name] for name in ("PATH", "REDMESH_CONFIG") if name in os.environ}
     groups = os.getgrouplist(user.pw_name, user.pw_gid)
     environment = {**kept, "HOME": user.pw_dir, "USER": user.pw_name, "LOGNAME": user.pw_name}
-    return {"user": uid, "group": user.pw_gid, "extra_groups": groups, "env": environment}
+    ids = {"user": uid, "group": user.pw_gid, "extra_groups": groups, "umask": 0o077}
+    return {**ids, "env": environment, "stderr": subprocess.DEVNULL}
