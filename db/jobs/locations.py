@@ -106,9 +106,23 @@ def _staying(*, uuid: str, uid: int, goes_to: str) -> Query:
 
 @statement
 def on_the_move(*, most: int) -> Query:
-    """The jobs that are to continue on another login processor."""
+    """The jobs that are to continue on another login processor; if there are too many, as many of each user."""
     one = StateLocation
-    return one.select(one.uuid, one.uid, one.url, one.goes_to).where(one.goes_to > "").order_by(one.goes_to).limit(most)
+    turn = pw.fn.ROW_NUMBER().over(partition_by=[one.uid], order_by=[one.uuid])
+    moving = one.select(one.uuid, one.uid, one.url, one.goes_to).where(one.goes_to > "")
+    return moving.order_by(turn, one.uuid).limit(most)
+
+
+@statement
+def _login_named(*, name: str) -> Query:
+    return Node.select(Node.name).where((Node.name == name) & (Node.role == "login"))
+
+
+@statement
+def staying_from(*, login: str) -> Query:
+    """No job is to continue on ``login`` any more."""
+    one = StateLocation
+    return one.update({one.goes_to: ""}).where(one.goes_to == login)
 
 
 @statement
@@ -186,11 +200,14 @@ def take_over(
     """Give the object to its standby if the owner's node is down, or if it is ``witness``, which reports that it has
     neither the object nor an owner. Returns the new location. One guarded statement decides; None: nothing changed.
 
-    ``goes_to``: the login processor on which the witness wants the job to continue; "" changes nothing of that.
+    ``goes_to``: the login processor on which the witness wants the job to continue; "" changes nothing of that, nor
+    does the name of what is no login processor, where nobody would have the job continue.
     """
     known = locate(store, uuid)
     if known is None or not known.standby or known.counter != counter:
         return None
+    if goes_to and not store.read(_login_named.bind(name=goes_to)):
+        goes_to = ""
     owner, url, standby = node_in(known.url), known.url, known.standby
     there = url_on(standby, uuid)
     if owner == witness:
@@ -213,7 +230,10 @@ def send(store: Store, uuid: str, uid: int, login: str) -> bool:
     The RCAs of both login processors see to it until it is so (docs/decisions/0033-the-tracker-says-who-continues.md).
     """
     sending = _sending.bind(uuid=uuid, uid=uid, goes_to=login, url=url_on(login, uuid), up=NodeState.UP.value)
-    return bool(store.change_alone(sending)) or getattr(locate(store, uuid), "goes_to", "") == login
+    if store.change_alone(sending):
+        return True
+    known = locate(store, uuid)
+    return known is not None and known.uid == uid and known.goes_to == login
 
 
 def stay(store: Store, uuid: str, uid: int, login: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from db.errors import Invalid
+from db.jobs.locations import staying_from
 from db.machine.node_states import NodeEvent, NodeState
 from db.machine.nodes import FIRST_GRANTED, NodeRow, find_node, give_up_life, gone, move, nodes_where
 from db.schema.models import Launcher, Mesh, Node, Partition, Waiting
@@ -191,7 +192,7 @@ def lost(store: Store, login: str, reason: str, by: str) -> bool:
 def revoke(store: Store, login: str, by: str) -> Revoked:
     """Revoke a login processor. Raises Invalid if it is unknown, or if the mesh was brought up on it.
 
-    Deletes its row and its waiting requests; no CPA serves it from now on. The nodes of its RCA have no RCA until they
+    Deletes its row and its waiting requests; no job is to continue there, and no CPA serves it from now on. The nodes of its RCA have no RCA until they
     register with another one. Its launches are not changed.
     """
 
@@ -206,6 +207,7 @@ def revoke(store: Store, login: str, by: str) -> Revoked:
         )
         t.change(_unhear.bind(login=login))
         t.change(_delete_waiting_of.bind(login_processor=row.id))
+        t.change(staying_from.bind(login=login))
         t.change(_delete_node.bind(node=row.id))
         t.change(_touch_first_node.bind())
         t.trimmed_to = t.stamp  # viewers read everything anew

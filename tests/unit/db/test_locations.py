@@ -11,6 +11,7 @@ from db.errors import Invalid
 from db.jobs import locations
 from db.jobs.locations import Location, url_on
 from db.machine import nodes, rcas
+from db.machine.nodes_bulk import add_nodes
 from db.store.store import Store, open_store
 from db.views import daemon_reads
 from redmesh.state import new_uuid
@@ -152,6 +153,7 @@ def test_where_a_job_is_to_continue_is_known_until_it_does(store: Store, machine
     assert not locations.send(store, uuid, UID, "n2"), "no login processor"
     assert on_the_move(store) == []
     assert locations.send(store, uuid, UID, LOGIN) and locations.send(store, uuid, UID, LOGIN), "may be repeated"
+    assert not locations.send(store, uuid, UID + 1, LOGIN), "nor where it goes is another user's"
     assert on_the_move(store) == [(uuid, UID, "n0", LOGIN)]
     assert not locations.stay(store, uuid, UID, "other") and not locations.stay(store, uuid, UID + 1, LOGIN)
     # whoever gives the object to the standby says so too; nothing on its way takes it back
@@ -168,6 +170,31 @@ def test_where_a_job_is_to_continue_is_known_until_it_does(store: Store, machine
     locations.take_over(store, onward, 0, UID, "n0", LOGIN)
     locations.leave_lost(store, LOGIN, "other")
     assert sorted(on_the_move(store)) == sorted([(uuid, UID, LOGIN, "other"), (onward, UID, "n1", "other")])
+
+
+def test_a_job_goes_to_no_other_place_than_a_login_processor(store: Store, machine: Machine) -> None:
+    boot = str(store.read("SELECT boot_id FROM mesh")[0][0])
+    add_nodes(store, boot, [nodes.NodeSpec(nodes.FIRST_GRANTED, "login2", role="login")])
+    rcas.here(store, "login2", "h:7118")
+    for wanted in ("!", "n2", "login2"):
+        uuid = new_uuid()
+        locations.register(store, uuid, "n0", UID)
+        locations.stand_by(store, uuid, "n0", 0, UID, "n1")
+        taken = locations.take_over(store, uuid, 0, UID, "n0", wanted)
+        assert taken is not None and taken.goes_to == (wanted if wanted == "login2" else "")
+    assert [one[3] for one in on_the_move(store)] == ["login2"]
+    rcas.revoke(store, "login2", "root")
+    assert on_the_move(store) == [], "its jobs stay, and may be sent elsewhere"
+
+
+def test_many_jobs_of_one_user_hide_no_others(store: Store, machine: Machine) -> None:
+    rcas.here(store, LOGIN, "h:7117")
+    for uid in (UID, UID, UID, UID + 1):
+        uuid = new_uuid()
+        locations.register(store, uuid, "n0", uid)
+        locations.stand_by(store, uuid, "n0", 0, uid, "n1")
+        assert locations.send(store, uuid, uid, LOGIN)
+    assert {row[1] for row in store.read(locations.on_the_move.bind(most=2))} == {UID, UID + 1}
 
 
 def node_life(store: Store, name: str) -> tuple[str, int]:
