@@ -597,6 +597,10 @@ class Rca:
         now = time.monotonic()
         self.journal.write("cpa_connected", socket=self.cpas.path)
         self.changes.read()  # nodes wait for the mesh's time
+        if self.members is not None:
+            # What this CPA has changed while another one was connected that hung, or what others have announced then.
+            self.members.peers.announce()
+            self._tell_moved_elsewhere()
         self._tell_all_nodes()
         self.cpas.call({"op": "launchers_of", "login": self.config.login}, now, self._on_launchers_of)
         self._send_due(now)

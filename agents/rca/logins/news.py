@@ -1,8 +1,7 @@
 """What the questions of other login processors' RCAs say besides that they run: that something has changed there.
 
 Every question carries the number of changes that its RCA has announced, from 1 (``Beat.incarnation``); 0: it is of an
-earlier version. A lost datagram is
-made good by the next one.
+earlier version. A lost datagram is made good by the next one.
 """
 
 from collections.abc import Iterable
