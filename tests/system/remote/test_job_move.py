@@ -109,9 +109,14 @@ def test_a_job_moves_and_is_found_with_and_without_the_tracker(mesh: TlsMesh, jo
     assert mesh.run("mesh", "job", "move", job, "n1", check=True).stdout.count("(move 5,")
     mesh.run("mesh", "purge", str(copy), check=True)
     assert mesh.json("mesh", "job", "show", job)["counter"] == 5, "a copy is not what the tracker knows"
-    mesh.run("mesh", "purge", job, check=True)
+    object_there = path_on(mesh, "n1", job)
+    aside = object_there.rename(object_there.with_suffix(".aside"))
     gone = mesh.run("mesh", "job", "show", job)
     assert gone.returncode == 125 and f"the object of job {job} is gone: n1 had it last" in gone.stderr
+    aside.rename(object_there)
+    mesh.run("mesh", "purge", job, check=True)
+    purged = mesh.run("mesh", "job", "show", job)
+    assert purged.returncode == 125 and f"no job {job} is known here" in purged.stderr, "nobody is sent to n1"
     cpa = str(mesh.run_dir / "cpa-0.sock")
     with Client(cpa, "admin", PATIENCE_S) as client, pytest.raises(AgentError, match="is known here"):
         client.call({"op": "state_locate", "uuid": job})
