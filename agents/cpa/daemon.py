@@ -239,8 +239,11 @@ class Cpa:
             self._answer(session, message, self.outage.guard(lambda: self.requests.cancel(session, message)))
         elif op == "nodes_moved":
             self.rights.need_daemon(session.peer.uid, op)
-            self._announce()
             self._look_soon()
+            if session.role == "cpa":
+                self._announce()
+            else:
+                self._nodes_moved()  # a command has changed them: the RCA may be connected to another CPA
             session.reply(message, {})
         elif op == "moved_elsewhere":
             self.rights.need_daemon(session.peer.uid, op)

@@ -84,8 +84,8 @@ class MovingJobs:
 
 
 def as_user(uid: int) -> dict[str, Any]:
-    """How subprocess starts a command of another user: nothing of root's is in its environment, and no file of root's is
-    open there, which the user could truncate. Raises KeyError."""
+    """How subprocess starts a command of another user, with nothing of root's in its environment, and none of root's
+    files open, which the user could truncate. Raises KeyError."""
     user = pwd.getpwuid(uid)
     kept = {name: os.environ[name] for name in ("PATH", "REDMESH_CONFIG") if name in os.environ}
     groups = os.getgrouplist(user.pw_name, user.pw_gid)

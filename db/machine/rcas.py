@@ -192,8 +192,8 @@ def lost(store: Store, login: str, reason: str, by: str) -> bool:
 def revoke(store: Store, login: str, by: str) -> Revoked:
     """Revoke a login processor. Raises Invalid if it is unknown, or if the mesh was brought up on it.
 
-    Deletes its row and its waiting requests; no job is to continue there, and no CPA serves it from now on. The nodes of its RCA have no RCA until they
-    register with another one. Its launches are not changed.
+    Deletes its row and its waiting requests; no job is to continue there, and no CPA serves it from now on. The nodes
+    of its RCA have no RCA until they register with another one. Its launches are not changed.
     """
 
     def work(t: Transaction) -> Revoked:

@@ -84,6 +84,15 @@ def test_200_parallel_requests_for_the_last_processors(two: Daemons) -> None:
     )
 
 
+def test_what_a_command_has_changed_is_announced_by_every_cpa(two: Daemons) -> None:
+    """Commands tell the first CPA that answers; the RCA may be connected to the other one."""
+    with two.client("cpa-1") as rca:
+        rca.call({"op": "nodes_out", "failed_s": 60.0})
+        with two.client("cpa-0") as command:
+            command.call({"op": "nodes_moved"})
+        assert rca.receive() == {"notice": "nodes_out"}
+
+
 @on_both_databases
 def test_churn_over_two_cpas_leaves_nothing(two: Daemons) -> None:
     def live(number: int) -> int:

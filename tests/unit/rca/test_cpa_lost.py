@@ -33,7 +33,7 @@ def test_who_gets_another_cpa_announces_and_has_it_look(tmp_path: Path) -> None:
         rca = Rca(loop, config, Journal(str(tmp_path / "log"), "rca"), os.geteuid())
         rca.start()
         assert rca.members is not None
-        rca.members.peers.know({"login2": "%s:%d" % other.getsockname()})
+        rca.members.peers.know({"login2": f"{address(1)}:{other.getsockname()[1]}"})
         asked: list[str | None] = []
         announced: list[int] = []
         before: set[int] = set()
