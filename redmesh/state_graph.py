@@ -27,7 +27,8 @@ else:
 
     Awaited = namedtuple("Awaited", "number after state")
 
-_TABLES = (
+#: The statements that make the tables. A standby (agents/objects/replica.py) runs no others of their kind.
+TABLES = (
     "CREATE TABLE IF NOT EXISTS task_id (task INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE)",
     "CREATE TABLE IF NOT EXISTS task_after (task INTEGER NOT NULL, after INTEGER NOT NULL, PRIMARY KEY (task, after))"
     " WITHOUT ROWID",
@@ -54,14 +55,15 @@ class GraphReader:
 
     def last_number(self) -> int:
         """The largest number of a task; 0 if there is none."""
-        return int(self._job.read("SELECT max(last) FROM task")[0][0] or 0)
+        rows = self._job.read("SELECT last FROM task ORDER BY first DESC LIMIT 1")
+        return int(rows[0][0]) if rows else 0
 
     def number_of(self, name: str) -> Optional[int]:
         """The number of a task by its id, or by its number as text; None if there is no such task."""
         rows = self._job.read("SELECT task FROM task_id WHERE id = ?", name) if self.exists else []
         if not rows and name.isascii() and name.isdigit() and len(name) < 19:
-            asked = "SELECT 1 FROM task WHERE first <= ? AND last >= ? LIMIT 1"
-            return int(name) if self._job.read(asked, int(name), int(name)) else None
+            found = self._job.read("SELECT last FROM task WHERE first <= ? ORDER BY first DESC LIMIT 1", int(name))
+            return int(name) if found and found[0][0] >= int(name) else None
         return int(rows[0][0]) if rows else None
 
     def taken(self, name: str) -> bool:
@@ -93,9 +95,9 @@ class StateGraph(GraphReader):
         return (Awaited(*row) for row in found)
 
     def create(self) -> None:
-        """Add the tables, if they are not there. A standby copy cannot follow this: it is made anew."""
+        """Add the tables, if they are not there."""
         if not self.exists:
-            for statement in _TABLES:
+            for statement in TABLES:
                 self._object.write(statement, [()])
 
     def add(self, ids: Sequence[Tuple[int, str]], edges: Sequence[Tuple[int, int]]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+from redmesh.byte_text import without_surrogates
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 #: What an id is. The ids of a line are separated by commas and end with a colon.
 _ID = re.compile(r"[^\s,:\x00-\x1f\x7f]{1,200}")
+#: A number of a task is smaller: SQLite has 63 bits.
+_MOST = 1 << 62
 #: The most tasks of a cycle that an error names.
 _NAMED = 5
 
@@ -57,7 +61,10 @@ def from_wire(told: object) -> List[NewTask]:
             raise TaskError(
                 place, "a task is an id, a list of ids and a line", "use mesh job add or yodstate tasks add"
             )
-        found.append(NewTask(*row))
+        id, after, line = row
+        found.append(
+            NewTask(without_surrogates(id), [without_surrogates(one) for one in after], without_surrogates(line))
+        )
     return found
 
 
@@ -84,7 +91,7 @@ def resolve(
         numbers[task.id] = first + place
     found: List[Ordered] = []
     for place, task in enumerate(tasks):
-        after = []
+        after: Dict[int, None] = {}  # in order, each once: an id and its number are the same task
         for one in dict.fromkeys(task.after):
             number = numbers.get(one)
             number = known(one) if number is None else number
@@ -95,8 +102,8 @@ def resolve(
                     f"there is no task {one[:60]!r} that task {it} could come after",
                     "name the id of another line, or of a task that the job has",
                 )
-            after.append(number)
-        found.append(Ordered(first + place, task, after))
+            after[number] = None
+        found.append(Ordered(first + place, task, list(after)))
     _refuse_cycle(found, first)
     return found
 
@@ -146,5 +153,6 @@ def ranges_of(told: object) -> List[Tuple[int, int]]:
     rows = told if isinstance(told, list) else []
     return [
         (row[0], row[1]) for row in rows
-        if isinstance(row, list) and len(row) == 2 and all(type(one) is int for one in row) and 0 <= row[0] <= row[1]
+        if isinstance(row, list) and len(row) == 2 and all(type(one) is int for one in row)
+        and 0 <= row[0] <= row[1] < _MOST
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agents.job.tasks.adding import checked, write
-from agents.job.tasks.new_tasks import NewTask, TaskError, from_wire, resolve, to_wire
+from agents.job.tasks.new_tasks import NewTask, TaskError, from_wire, ranges_of, resolve, to_wire
 from agents.job.tasks.task_graph import TaskGraph, merged
 from console.errors import UsageError
 from console.jobs.task_files import GraphFile
@@ -52,6 +52,7 @@ def test_lines_and_toml_say_the_same(tmp_path: Path) -> None:
         ("o: : x\na: c: x\nb: a: y\nc: b: z\n", ", line 2: tasks come after each other: 2 (a), 4 (c), 3 (b)"),
         ("a: a: x\n", ", line 1: task 1 (a) comes after itself"),
         ("\n", " has no tasks"),
+        ("a: : x\nb: a: y\0z\n", ""),
     ],
 )
 def test_lines_that_are_no_graph_are_refused_with_their_number(tmp_path: Path, text: str, why: str) -> None:
@@ -135,3 +136,19 @@ def test_a_long_chain_is_no_cycle_and_needs_no_deep_stack() -> None:
     for task in resolve(chain)[1:]:
         graph.block(task.number, task.after)
     assert merged(graph.fail(1)) == [range(2, 20_001)] and not len(graph)
+
+
+def test_an_id_and_its_number_are_the_same_task(tmp_path: Path) -> None:
+    job = new(tmp_path)
+    write(job, checked(job, [NewTask("a", [], "x")]))
+    added = checked(job, [NewTask("b", ["a", "1", "01"], "y")])
+    assert added.tasks[0].after == [1]
+    write(job, added)
+    job.close()
+
+
+def test_a_message_with_what_no_object_takes(tmp_path: Path) -> None:
+    job = new(tmp_path)
+    write(job, checked(job, from_wire([["\ud800", [], "\udce9 \ud800"]])))
+    job.close()
+    assert ranges_of([[1, 2], [3, 1 << 63]]) == [(1, 2)]
