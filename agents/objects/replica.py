@@ -12,9 +12,15 @@ import sqlite3
 
 from agents.wire.errors import AgentError
 from redmesh.state import damaged, decode_commit, own_connection
+from redmesh.state_graph import TABLES
 from redmesh.state_reader import StateReader
 
-#: The statement kinds of an owner; none of them reaches another file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable, Sequence
+
+#: The statement kinds of an owner; none of them reaches another file. It makes the tables of redmesh/state_graph.py
+#: besides.
 _ALLOWED = frozenset((
     sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE, sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT,
     sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_TRANSACTION,
@@ -26,12 +32,15 @@ class Replica:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self._free = False  # True while any statement may run
         self._db = own_connection(path)
         try:
             self._db.execute("PRAGMA journal_mode = wal")
             self._db.execute("PRAGMA synchronous = normal")
             self.commits = commits_of(path)
-            self._db.set_authorizer(lambda what, *_: sqlite3.SQLITE_OK if what in _ALLOWED else sqlite3.SQLITE_DENY)
+            self._db.set_authorizer(
+                lambda what, *_: sqlite3.SQLITE_OK if self._free or what in _ALLOWED else sqlite3.SQLITE_DENY
+            )
         except sqlite3.Error as error:
             self._db.close()
             raise damaged(path, error) from None
@@ -49,7 +58,7 @@ class Replica:
                     if number != self.commits + 1:
                         raise ValueError(f"commit {number} came after {self.commits}")
                     for statement, rows in statements:
-                        self._db.executemany(statement, rows)
+                        self._run(statement, rows)
                     self.commits = number
                 self._db.execute("COMMIT")
             except BaseException:
@@ -59,9 +68,19 @@ class Replica:
             told = f"the commits for {os.path.basename(self.path)} cannot be applied: {error}"
             raise AgentError(told, "the owner sends the whole object again", code="state") from None
 
+    def _run(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+        if statement not in TABLES:
+            self._db.executemany(statement, rows)
+            return
+        self._free = True  # a task of this job was the first to add others
+        try:
+            self._db.execute(statement)
+        finally:
+            self._free = False
+
     def close(self) -> None:
         """Leave one file."""
-        self._db.set_authorizer(None)
+        self._free = True
         try:
             self._db.execute("PRAGMA journal_mode = delete")
         except sqlite3.Error:

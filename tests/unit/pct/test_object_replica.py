@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from agents.job.tasks.adding import checked, write
+from agents.job.tasks.new_tasks import NewTask
 from agents.objects.holder import Holder
 from agents.objects.replica import Replica, commits_of, copy
 from agents.objects.states import Action, State
 from agents.wire.errors import AgentError
-from redmesh.state import StateFull, StateObject, encode_commit, new_uuid
+from redmesh.state import GRAPH_FORMAT, StateFull, StateObject, encode_commit, new_uuid
+from redmesh.state_reader import StateReader
 
 
 def rows(path: str) -> list[str]:
@@ -130,3 +133,19 @@ def test_a_copy_is_promoted_once_and_an_old_object_is_fenced(tmp_path: Path) -> 
     taken = StateObject(new.path(uuid))
     assert (taken.meta("counter"), taken.meta("host")) == (1, "new")
     taken.close()
+
+
+def test_a_copy_follows_when_the_first_task_with_an_id_is_added(tmp_path: Path) -> None:
+    uuid = new_uuid()
+    source, target = f"{tmp_path}/{uuid}.job", f"{tmp_path}/copy"
+    job = StateObject.create(source, {"uuid": uuid})
+    Path(target).touch()
+    copy(source, target)
+    replica = Replica(target)
+    job.follow(lambda *commit: replica.apply(encode_commit(*commit)))
+    write(job, checked(job, [NewTask("a", [], "x"), NewTask("b", ["a"], "y")]))
+    job.close()
+    replica.close()
+    assert rows(target) == rows(source)
+    with StateReader(target) as reader:
+        assert reader.read("PRAGMA user_version") == [(GRAPH_FORMAT,)]
