@@ -246,8 +246,7 @@ class Executor(_Base):
         return self._submit(self._dumps(fn), args, kwargs, chunk=False)
 
     def _submit(self, function: bytes, args: Any, kwargs: Any, *, chunk: bool) -> _Call:
-        plain = _plain(args) and not kwargs
-        futures = [] if plain else futures_in((args, kwargs))
+        futures = futures_in((args, kwargs))
         data = b"" if futures else self._packed_call(function, args, kwargs, chunk=chunk)
         future = _Call(self)
         with self._lock:
@@ -331,6 +330,9 @@ class Executor(_Base):
         finally:
             with self._lock:
                 begun = [future.number for future in futures if not Future.cancel(future)]
+                for future in futures:
+                    if future.cancelled():
+                        self._unblock(future)  # what it waits for may never end
                 self._to_withdraw += [number for number in begun if number in self._sent]
                 self._more.notify_all()
 
@@ -640,10 +642,14 @@ def _disown_all() -> None:
 os.register_at_fork(after_in_child=_disown_all)
 
 
-def _plain(value: Any) -> bool:
-    """True if the standard pickle is enough: numbers, strings and containers of them, which most arguments are."""
+def _plain(value: Any, depth: int = 4) -> bool:
+    """True if the standard pickle is enough: numbers, strings and containers of them, which most arguments are.
+    ``depth``: of containers, which may contain themselves."""
     return isinstance(value, (int, float, str, bytes, type(None))) or (
-        type(value) in (tuple, list) and len(value) < 10_000 and all(map(_plain, value))
+        type(value) in (tuple, list)
+        and len(value) < 10_000
+        and depth > 0
+        and all(_plain(one, depth - 1) for one in value)
     )
 
 

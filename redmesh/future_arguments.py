@@ -9,33 +9,50 @@ from concurrent.futures import Future
 from typing import Any
 
 #: Containers in which futures are found. Subclasses are left as they are: nothing says how to make another one.
-_CONTAINERS = (list, tuple, set, frozenset)
+_CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
 def futures_in(value: object) -> list[Future[Any]]:
     """The futures among arguments, also in lists, tuples, sets and dictionaries of them; each once."""
     found: dict[Future[Any], None] = {}
+    seen: set[int] = set()  # containers: one may contain itself, or stand in many places
     left = [value]
     while left:
         one = left.pop()
         if isinstance(one, Future):
             found[one] = None
-        elif type(one) in _CONTAINERS:
-            left.extend(one)  # type: ignore[arg-type]
-        elif type(one) is dict:
-            left.extend(one.values())
+        elif type(one) in _CONTAINERS and id(one) not in seen:
+            seen.add(id(one))
+            left.extend(one.values() if type(one) is dict else one)  # type: ignore[arg-type]
     return list(found)
 
 
 def with_results(value: Any) -> Any:
-    """Arguments with the results of futures in their places. The futures have succeeded."""
+    """Arguments with the results of futures in their places. The futures have succeeded. Raises TypeError for a result
+    that a set cannot hold, and RecursionError."""
+    return _replaced(value, {}) if futures_in(value) else value
+
+
+def _replaced(value: Any, made: dict[int, Any]) -> Any:
+    """``made``: the containers that were made, by the ids of those that they replace."""
     if isinstance(value, Future):
         return value.result()
-    if type(value) in _CONTAINERS:
-        return type(value)(map(with_results, value)) if futures_in(value) else value
-    if type(value) is dict:
-        return {key: with_results(one) for key, one in value.items()}
-    return value
+    kind = type(value)
+    if kind not in _CONTAINERS:
+        return value
+    if id(value) in made:
+        return made[id(value)]
+    if kind is list:
+        new: list[Any] = []
+        made[id(value)] = new
+        new.extend(_replaced(one, made) for one in value)
+    elif kind is dict:
+        told: dict[Any, Any] = {}
+        made[id(value)] = told
+        told.update((key, _replaced(one, made)) for key, one in value.items())
+    else:
+        made[id(value)] = kind([_replaced(one, made) for one in value])
+    return made[id(value)]
 
 
 class Arguments:
@@ -49,7 +66,8 @@ class Arguments:
 
     def when_known(self, ready: Callable[[Any, Any], None], lost: Callable[[Future[Any]], None]) -> None:
         """Call ``ready`` with the arguments once all futures have results, or ``lost`` with the first one that has
-        none: in the thread in which that future ends."""
+        none: in the thread in which that future ends. If the results cannot be put into their places, ``lost`` is
+        called with a future that has this error."""
 
         def on_done(future: Future[Any]) -> None:
             failed = future.cancelled() or future.exception() is not None
@@ -59,10 +77,16 @@ class Arguments:
                 if values is None or not (failed or self._left == 0):
                     return
                 self._values = None  # a future keeps what is called at its end
-            if failed:
-                _in_turn(lambda: lost(future))
-            else:
-                ready(*map(with_results, values))
+            if not failed:
+                try:
+                    args, kwargs = with_results(values)
+                except Exception as error:  # the thread that ends a future only logs it, and the call would never end
+                    future = Future()
+                    future.set_exception(error)
+                else:
+                    ready(args, kwargs)
+                    return
+            _in_turn(lambda: lost(future))
 
         for future in self._futures:
             future.add_done_callback(on_done)

@@ -1,7 +1,10 @@
 """Futures among the arguments of a call: where they are found, what the call gets, and when it fails."""
 
+import functools
 from concurrent.futures import Future
 from typing import Any
+
+import pytest
 
 from redmesh.future_arguments import Arguments, futures_in, with_results
 
@@ -53,3 +56,28 @@ def test_a_long_chain_that_fails_needs_no_deep_stack() -> None:
         chain.append(after)
     first.set_exception(LookupError(7))
     assert isinstance(chain[-1].exception(0), LookupError)
+
+
+def test_containers_that_contain_themselves_or_stand_in_many_places() -> None:
+    one, cycle, many = done(1), [], []  # type: Future[Any], list[Any], list[Any]
+    cycle += [cycle, one]
+    for _ in range(100):
+        many = [many, many]
+    assert futures_in([cycle, many]) == [one]
+    made, _ = with_results([cycle, many])
+    assert made[0] is made and made[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda one: {one}, TypeError),
+        (lambda one: functools.reduce(lambda a, _: [a], range(9999), one), RecursionError),
+    ],
+)
+def test_a_call_fails_whose_results_fit_into_no_argument(make: Any, error: type[Exception]) -> None:
+    one: Future[Any] = Future()
+    lost: list[Future[Any]] = []
+    Arguments((make(one),), {}, [one]).when_known(lambda *_: None, lost.append)
+    one.set_result([1])
+    assert isinstance(lost[0].exception(0), error)
