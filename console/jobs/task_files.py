@@ -132,6 +132,8 @@ def _stripped(option: str, rows: Iterable[bytes]) -> Iterator[tuple[int, str]]:
         text = os.fsdecode(line.removesuffix(b"\n"))
         if len(text) > _LONGEST:
             raise UsageError(f"{option}: a line of {len(text):,} characters", "a program takes no longer argument")
+        if "\0" in text:
+            raise UsageError(f"{option}: line {number} has a NUL character", "a program takes no argument with NUL")
         if line.strip():
             yield number, text
 

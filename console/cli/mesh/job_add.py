@@ -66,9 +66,13 @@ def _open_job(settings: Settings, name: str) -> tuple[str, dict[str, Any]]:
     if job["state"] in ENDED:
         raise _ended(job["uuid"], job["state"])
     if not job.get(OPEN):
-        told = f"job {job['uuid'][:8]} is not open"
-        raise ConsoleError(told, "mesh submit --open makes a job that tasks can be added to", exit_status=1)
+        raise _not_open(job["uuid"])
     return path, job
+
+
+def _not_open(uuid: str) -> ConsoleError:
+    hint = "mesh submit --open makes a job that tasks can be added to"
+    return ConsoleError(f"job {uuid[:8]} is not open", hint, exit_status=1)
 
 
 def _ended(uuid: str, state: str) -> ConsoleError:
@@ -93,6 +97,8 @@ def _add_to_object(path: str, tasks: list[NewTask], ranges: list[tuple[int, int]
     state = _opened(path)
     try:
         _refuse_ended(state)
+        if not state.meta(OPEN):
+            raise _not_open(state.uuid)  # it was closed meanwhile
         added = checked(state, tasks, ranges)
         write(state, added)
         state.commit()
