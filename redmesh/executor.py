@@ -81,6 +81,12 @@ class _Call(Future[Any]):
         self._executor = executor
         self.number = 0  # once it is sent
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a future cannot be sent to a call: a call waits for futures that are arguments, or stand in lists, tuples,"
+            " sets or as values of dictionaries, but not in other objects"
+        )
+
     def cancel(self) -> bool:
         """As :meth:`Future.cancel`. For a call that was sent, the answer of the job's owner is awaited."""
         if super().cancel():

@@ -62,6 +62,8 @@ def from_wire(told: object) -> List[NewTask]:
                 place, "a task is an id, a list of ids and a line", "use mesh job add or yodstate tasks add"
             )
         id, after, line = row
+        if "\0" in line:
+            raise TaskError(place, "the line of a task has a NUL character", "a program takes no argument with NUL")
         found.append(
             NewTask(without_surrogates(id), [without_surrogates(one) for one in after], without_surrogates(line))
         )

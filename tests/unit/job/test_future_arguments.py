@@ -1,11 +1,13 @@
 """Futures among the arguments of a call: where they are found, what the call gets, and when it fails."""
 
 import functools
+import pickle
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
+from redmesh.executor import _Call
 from redmesh.future_arguments import Arguments, futures_in, with_results
 
 
@@ -81,3 +83,8 @@ def test_a_call_fails_whose_results_fit_into_no_argument(make: Any, error: type[
     Arguments((make(one),), {}, [one]).when_known(lambda *_: None, lost.append)
     one.set_result([1])
     assert isinstance(lost[0].exception(0), error)
+
+
+def test_a_future_in_another_object_is_refused_with_what_it_may_stand_in() -> None:
+    with pytest.raises(TypeError, match="values of dictionaries, but not in other objects"):
+        pickle.dumps({_Call(None): 1})  # type: ignore[arg-type]

@@ -152,3 +152,5 @@ def test_a_message_with_what_no_object_takes(tmp_path: Path) -> None:
     write(job, checked(job, from_wire([["\ud800", [], "\udce9 \ud800"]])))
     job.close()
     assert ranges_of([[1, 2], [3, 1 << 63]]) == [(1, 2)]
+    with pytest.raises(TaskError, match="NUL"):
+        from_wire([["", [], "a\0b"]])
