@@ -78,8 +78,9 @@ class _Parsed(LRUCache[Any, Any]):
 def console_on(url: str, folder: Path, section: dict[str, Any] | None = None) -> ConsoleApp:
     """Return the application; it looks for sockets and spools in ``folder``. ``section``: its configuration."""
     settings: Any = SimpleNamespace(
-        database=url, login="", system="", run_dir=str(folder), state_dir=str(folder), mesh="", console=section
-    )
+        database=url, login="", system="", run_dir=str(folder), state_dir=str(folder), mesh="", console=section,
+        managers=(), max_processors=0, max_jobs=0,
+    )  # fmt: skip
     app = ConsoleApp(settings)
     app.stylesheet._parse_cache = _Parsed(app.stylesheet)
     return app

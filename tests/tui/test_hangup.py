@@ -35,6 +35,19 @@ def enabled(driver):
 LinuxDriver._enable_line_wrap = enabled
 {START}
 """
+#: A console that is continued while it hands something to the thread that writes, once the file is there.
+CONTINUED_IN_A_WRITE = f"""
+import os, signal
+from textual.drivers import _writer_thread
+class Queue(_writer_thread.Queue):
+    def _put(self, text):
+        super()._put(text)
+        if os.path.exists("interrupt"):
+            os.unlink("interrupt")
+            os.kill(os.getpid(), signal.SIGCONT)
+_writer_thread.Queue = Queue
+{START}
+"""
 #: No other screen, no mouse, a cursor.
 PUT_BACK = ("\x1b[?1049l", "\x1b[?1000l", "\x1b[?25h")
 
@@ -99,6 +112,21 @@ def test_two_interrupts_leave_and_one_says_so(tmp_path: Path) -> None:
         terminal.keys("\x03\x03")
         terminal.until(*PUT_BACK)
         assert terminal.process.wait() == 130
+
+
+def test_a_console_that_is_continued_in_the_middle_of_a_write_goes_on(tmp_path: Path) -> None:
+    """It stood still for ever (the monkey, seed 1)."""
+    database = busy_machine(tmp_path)
+    with Terminal(tmp_path, database.url, start=CONTINUED_IN_A_WRITE) as terminal:
+        terminal.until("ring")
+        terminal.stream = b""
+        (tmp_path / "interrupt").touch()
+        terminal.keys("l")
+        terminal.until("\x1b[?1049h")  # it has taken the terminal back
+        terminal.stream = b""
+        terminal.keys("q")
+        terminal.until(*PUT_BACK)
+        assert terminal.process.wait() == 0
 
 
 def test_what_was_typed_for_a_console_that_died_does_not_reach_the_shell(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SuspendNotSupported
@@ -12,6 +13,8 @@ from textual.app import App, SuspendNotSupported
 from redmesh.start_command import start_command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from textual.driver import Driver
 
 #: Debuggers, what each shows, and how to leave it.
@@ -40,17 +43,30 @@ def continued(base: type[Driver]) -> type[Driver]:
 
     Textual (8.2.8) would begin a second time: two threads read keys then, and the modes that it restores at the end are
     its own. An application that ends does not begin again: it would leave its modes to the shell.
+
+    Both signals are answered by the event loop. Textual writes to the terminal in their handlers, which may interrupt
+    such a write while it holds the lock of the writer's queue: the console stood still for ever.
     """
 
     class Continued(base):  # type: ignore[misc, valid-type]
+        def _sigtstp_application(self, *words: Any) -> None:
+            self._soon(super()._sigtstp_application)
+
         def _sigcont_application(self, *words: Any) -> None:
+            self._soon(self._take_back)
+
+        def _soon(self, answer: Callable[[], None]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(answer)
+
+        def _take_back(self) -> None:
             if self._app._exit:
                 return
             stopped_itself = self._must_signal_resume  # type: ignore[has-type]
             if self._auto_restart and not stopped_itself and self._writer_thread is not None:
                 self.suspend_application_mode()
                 self._must_signal_resume = True
-            super()._sigcont_application(*words)
+            super()._sigcont_application()
 
     return Continued
 
