@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from console.settings import Settings  # noqa: E402
-from redmesh.settings.keeper_file import KeeperFile, NodeEntry  # noqa: E402
+from redmesh.settings.keeper_file import KeeperFile, NodeEntry, Place  # noqa: E402
 from redmesh.settings.record import Field, RecordType  # noqa: E402
 
 CONFIGURATION, ARCHITECTURE = ROOT / "docs" / "configuration.md", ROOT / "docs" / "architecture.md"
@@ -44,7 +44,7 @@ def settings() -> str:
 
 def keeper_file() -> str:
     """The keys of keeper.json and of its nodes, without the settings."""
-    settings = {name for group in KeeperFile.__bases__ for name in group.FIELDS}
+    settings = {name for group in KeeperFile.__bases__ if group is not Place for name in group.FIELDS}
     own = [one for name, one in KeeperFile.FIELDS.items() if name not in settings]
     return f"\n{HEAD}{rows(own)}\nEach of `nodes` has these keys:\n\n{HEAD}{rows(NodeEntry.FIELDS.values())}\n"
 

@@ -7,7 +7,7 @@ is missing has its default. The required fields stand in the files of every vers
 
 from __future__ import annotations
 
-from redmesh.byte_text import each_from_system, each_to_system
+from redmesh.byte_text import each_from_system
 from redmesh.settings.groups import (
     AllocationSettings,
     CleanupSettings,
@@ -20,7 +20,9 @@ from redmesh.settings.record import TEXT_OR_NUMBERS, Record, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Tuple, Union
+    from typing import Any, Dict, Optional, Tuple, TypeVar, Union
+
+    T = TypeVar("T", bound="Place")
 
 #: The role of nodes whose PCT runs beside logins and file systems (the PCT emulator, row A11).
 SERVICE = "service"
@@ -53,15 +55,33 @@ class LoginSettings(ServedSettings, CpaSettings, CleanupSettings):
     """The settings in the keeper.json of a login processor with CPAs."""
 
 
-class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, slots=True):
+class Place(Record):
+    """What commands need of the mesh, and of this host in it."""
+
+    mesh: str = field("the mesh's name in certificates, and of the directory RUN")
+    login: str = field("the name of this login processor; empty on a node")
+    ends_with: Union[str, Tuple[int, ...]] = field(
+        "the process and its start time with which the keeper ends, or `parent`", default=(), kind=TEXT_OR_NUMBERS
+    )
+
+    @property
+    def script(self) -> Optional[Tuple[int, int]]:
+        """The process of the batch job's script and its start time, if the keeper ends with it."""
+        ends_with = self.ends_with
+        return (ends_with[0], ends_with[1]) if ends_with and not isinstance(ends_with, str) else None
+
+
+class PlaceInFile(Place, slots=True):
+    """Of ``keeper.json``, what commands need: every yod reads it, and a machine may have 10,000 nodes."""
+
+
+class KeeperFile(Place, ServedSettings, CpaSettings, CleanupSettings, PrologSettings, slots=True):
     """``keeper.json``."""
 
     # The mesh, and this host in it
     run: str = field("RUN, the directory of the sockets")
     state: str = field("STATE, the directory of the logs and the lock")
-    mesh: str = field("the mesh's name in certificates, and of the directory RUN")
     boot_id: str = field("the number of this start of the mesh; on a node, of its daemons")
-    login: str = field("the name of this login processor; empty on a node")
     nodes: Tuple[NodeEntry, ...] = field("the nodes; on a node, itself", record=NodeEntry)
     cpas: int = field("the number of CPAs that the keeper starts")
     users: bool = field("system mode: every user of this login processor may connect", default=False)
@@ -70,9 +90,6 @@ class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, s
     # The end of a mesh that nobody uses, or whose batch job ends
     auto: bool = field("yod started the mesh, which ends when it is idle", default=False)
     idle_s: float = field("seconds without a launch after which such a mesh ends", default=0.0)
-    ends_with: Union[str, Tuple[int, ...]] = field(
-        "the process and its start time with which the keeper ends, or `parent`", default=(), kind=TEXT_OR_NUMBERS
-    )
     signalled_by: str = field("the batch system that sends signals to daemons too", default="")
     signals_reach: str = field("whom its signals reach, if that is known", default="")
     supervisor: str = field("the batch system's process above the keeper, if it has one", default="")
@@ -122,12 +139,6 @@ class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, s
         return wire
 
     @property
-    def script(self) -> Optional[Tuple[int, int]]:
-        """The process of the batch job's script and its start time, if the keeper ends with it."""
-        ends_with = self.ends_with
-        return (ends_with[0], ends_with[1]) if ends_with and not isinstance(ends_with, str) else None
-
-    @property
     def trust_directory(self) -> str:
         """The directory of the keys."""
         return self.trust or f"{self.state}/trust"
@@ -135,7 +146,15 @@ class KeeperFile(ServedSettings, CpaSettings, CleanupSettings, PrologSettings, s
 
 def read_keeper_file(found: object) -> KeeperFile:
     """The record of a decoded ``keeper.json``. Raises ValueError: MissingFields, or what is wrong with which value."""
-    file = KeeperFile.from_wire(each_to_system(found))
-    if not isinstance(file.ends_with, str) and len(file.ends_with) not in (0, 2):
-        raise ValueError(f"ends_with must be a process and its start time, not {file.ends_with}")
-    return file
+    return _checked(KeeperFile.from_wire(found))
+
+
+def read_place(found: object) -> PlaceInFile:
+    """What commands need of a decoded ``keeper.json``. Raises ValueError as :func:`read_keeper_file`."""
+    return _checked(PlaceInFile.from_wire(found))
+
+
+def _checked(place: T) -> T:
+    if not isinstance(place.ends_with, str) and len(place.ends_with) not in (0, 2):
+        raise ValueError(f"ends_with must be a process and its start time, not {place.ends_with}")
+    return place

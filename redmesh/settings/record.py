@@ -9,6 +9,8 @@ several records may inherit, as they can from any number of groups.
 
 from __future__ import annotations
 
+from redmesh.byte_text import each_to_system, to_system
+
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Mapping, NoReturn, Optional, Tuple, Type, TypeVar
@@ -148,7 +150,8 @@ class Record(metaclass=RecordType):
 
     @classmethod
     def from_wire(cls, found: object) -> Self:
-        """The record from JSON. Null stands for the default, and keys without a field are ignored.
+        """The record from JSON; its texts become those of the system (redmesh/byte_text.py). Null stands for the
+        default, and keys without a field are ignored.
 
         Raises ValueError: MissingFields, or what is wrong with which value.
         """
@@ -184,14 +187,14 @@ def _read(one: Field, raw: Any) -> object:
 
 
 _READERS: Dict[str, Callable[[Any], object]] = {
-    TEXT: str,
-    PATH: str,
+    TEXT: lambda raw: to_system(str(raw)),
+    PATH: lambda raw: to_system(str(raw)),
     COUNT: int,
     SECONDS: float,
     FLAG: bool,
-    NAMES: lambda raw: tuple(map(str, raw)),
+    NAMES: lambda raw: tuple([to_system(str(one)) for one in raw]),
     NUMBERS: lambda raw: tuple(map(int, raw)),
-    TEXT_OR_NUMBERS: lambda raw: raw if isinstance(raw, str) else tuple(map(int, raw)),
-    TABLE: dict,
-    TABLES: lambda raw: tuple(map(dict, raw)),
+    TEXT_OR_NUMBERS: lambda raw: to_system(raw) if isinstance(raw, str) else tuple(map(int, raw)),
+    TABLE: lambda raw: each_to_system(dict(raw)),
+    TABLES: lambda raw: tuple([each_to_system(dict(one)) for one in raw]),
 }

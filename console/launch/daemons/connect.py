@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from console.launch.options.request import Request
     from console.settings import Settings
-    from redmesh.settings.keeper_file import KeeperFile
+    from redmesh.settings.keeper_file import PlaceInFile
 
 #: Seconds for a running mesh to restart a CPA.
 CPA_S = 5.0
@@ -90,27 +90,27 @@ def login_name(settings: Settings) -> str:
                 return name.read().strip()
         except OSError:
             return os.uname().nodename.partition(".")[0] or "login"
-    file = _keeper_file(settings)
-    return (file.login if file is not None else "") or os.uname().nodename.partition(".")[0] or "login"
+    place = _place(settings)
+    return (place.login if place is not None else "") or os.uname().nodename.partition(".")[0] or "login"
 
 
 def mesh_name(settings: Settings) -> str:
     """The mesh's name in certificates: that in keeper.json, because a granted login processor has another STATE."""
-    file = None if settings.system else _keeper_file(settings)
-    return file.mesh if file is not None else settings.mesh
+    place = None if settings.system else _place(settings)
+    return place.mesh if place is not None else settings.mesh
 
 
 def owner_of_mesh(settings: Settings) -> int:
     """The process with which the mesh of a batch system's job ends; 0 if that is not known."""
-    file = _keeper_file(settings)
-    return file.script[0] if file is not None and file.script is not None else 0
+    place = _place(settings)
+    return place.script[0] if place is not None and place.script is not None else 0
 
 
-def _keeper_file(settings: Settings) -> KeeperFile | None:
-    from agents.wire.keeper_json import ConfigError, read_keeper_json
+def _place(settings: Settings) -> PlaceInFile | None:
+    from agents.wire.keeper_json import ConfigError, place_in
 
     try:
-        return read_keeper_json(f"{settings.state_dir}/keeper.json")
+        return place_in(f"{settings.state_dir}/keeper.json")
     except ConfigError:
         return None
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from redmesh.settings import record
 from redmesh.settings.groups import HeartbeatSettings
-from redmesh.settings.keeper_file import PARENT, KeeperFile, NodeEntry, read_keeper_file
+from redmesh.settings.keeper_file import PARENT, KeeperFile, NodeEntry, read_keeper_file, read_place
 from redmesh.settings.record import Field, MissingFields, NoGroup, Record
 
 #: What the version before the records wrote for a personal mesh, and for a node of a mesh over SSH.
@@ -80,8 +80,15 @@ def test_the_file_of_a_node_of_an_earlier_version_is_read() -> None:
     assert file.rca == ("10.0.0.9:7117",) and file.listen == "10.0.0.1:7117"
 
 
+def test_a_command_reads_a_few_of_its_keys() -> None:
+    place = read_place({**json.loads(EARLIER), "nodes": "not looked at"})
+    assert (place.login, place.mesh, place.script) == ("h0", "1f2e3d4c", (77, 5))
+    with pytest.raises(ValueError, match="ends_with must be a process"):
+        read_place({**json.loads(EARLIER), "ends_with": [5]})
+
+
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(MissingFields, match="'run', 'state', 'mesh', 'boot_id', 'login', 'nodes', 'cpas'"):
+    with pytest.raises(MissingFields, match="'mesh', 'login', 'run', 'state', 'boot_id', 'nodes', 'cpas'"):
         read_keeper_file({})
     with pytest.raises(MissingFields, match="'processors'"):
         read_keeper_file({**json.loads(EARLIER), "nodes": [{"name": "n0"}]})
