@@ -449,7 +449,8 @@ class Operations:
         tell = rcas.lost if message.get("lost") else rcas.missed if message.get("missed") else rcas.silent
         taken = tell(self.store, message["rca"], message["reason"][:MAX_REASON], message["login"])
         if taken and message.get("lost"):
-            locations.leave_lost(self.store, message["rca"], message["login"])  # our RCA has them continue here
+            # Our RCA has them continue here. The login processor whose RCA tells may have no CPA of its own.
+            locations.leave_lost(self.store, message["rca"], self.login or message["login"])
             self.store.on_nodes_moved()
         return Answer({"taken": taken})
 
@@ -544,6 +545,9 @@ class Operations:
 
     def _state_on(self, uid: int, message: Message) -> Answer:
         """The jobs with a standby whose owners are on a login processor: the caller's, or for an administrator all."""
+        self.machine.refresh(self.store)
+        if not self.machine.knows(message["login"]):
+            return Answer({"jobs": []})
         found = locations.with_standby_on(self.store, message["login"])
         every = self.rights.is_admin(uid)
         return Answer({"jobs": [[uuid, owner] for uuid, owner in found if every or owner == uid]})

@@ -196,13 +196,11 @@ def test_lines_on_mariadb(sql_database: str) -> None:
     run_state_machine_as_test(type("MariaLines", (Lines,), {"url": sql_database}), settings=FEW)
 
 
-MANAGERS = {
-    "managers": [
-        {"name": "part", "applications": ["part"], "nodes": ["n0"]},
-        {"name": "first", "users": ["bob"], "priority": 1, "max_jobs": 2},
-    ],
-    "max_processors": 5,
-}
+MANAGERS = (
+    {"name": "part", "applications": ["part"], "nodes": ["n0"]},
+    {"name": "first", "users": ["bob"], "priority": 1, "max_jobs": 2},
+)
+MOST = 5  # processors of a user
 UIDS = {"ada": 1000, "bob": 1001}
 
 
@@ -223,7 +221,7 @@ class Managed(RuleBasedStateMachine):
         self.stores = [open_store(self.url), open_store(self.url)]
         empty(self.stores[0])
         define(self.stores[0], NODES, SLOTS)
-        policy = read_policy(MANAGERS)
+        policy = read_policy(MANAGERS, MOST, 0)
         assert policy is not None
         self.policy = policy
         self.machines = [Machine(), Machine()]
