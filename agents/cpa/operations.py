@@ -559,6 +559,8 @@ class Operations:
         addresses = {name: self.machine.address_of(name) for name in names}
         told = {"url": found.url, "counter": found.counter, "proxied": found.proxied, "standby": found.standby}
         told["goes_to"] = found.goes_to
+        if found.goes_to:
+            told["lost"] = locations.is_down(self.store, locations.node_in(found.url))
         return {**told, "addresses": {name: address for name, address in addresses.items() if address}}
 
     def _of_job(self, uid: int, message: Message, node: str) -> tuple[str, str, int]:

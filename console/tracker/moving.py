@@ -27,9 +27,6 @@ from console.settings import Settings
 from console.tracker.destination import stay
 from console.tracker.source import address_of, report
 from console.tracker.standby import there_or_brought
-from db.errors import StoreError
-from db.machine.node_states import NodeState
-from db.views.viewer import open_viewer
 from redmesh.sanitise import clean
 from redmesh.state import HANDED_TO, RUNNING, StateError, owned, url_on
 
@@ -91,8 +88,7 @@ class _Move:
     def _arrive(self, found: dict[str, Any], *, here: bool) -> bool:
         """The job is to continue here: fetch it, start its owner, and say so when it has taken up the tasks."""
         if not here:
-            node = str(found["url"]).removeprefix("redmesh://").partition("/")[0]
-            if found["standby"] and not self._is_lost(node):
+            if found["standby"] and not found.get("lost"):
                 time.sleep(_FAR_S)
                 return False  # that login processor hands it over
             there_or_brought(self._settings, self._uuid)
@@ -149,10 +145,3 @@ class _Move:
         if not owned(self._path) and time.monotonic() - self._started >= _START_S:
             self._started = time.monotonic()
             start_owner(self._path)
-
-    def _is_lost(self, node: str) -> bool:
-        try:
-            with open_viewer(self._settings.database, self._settings.login) as viewer:
-                return any(one.name == node and one.state == NodeState.DOWN for one in viewer.read().nodes)
-        except StoreError:
-            return False

@@ -140,6 +140,11 @@ def _leaving_lost(*, urls: str, length: int, lost: str, goes_to: str) -> Query:
 
 
 @statement
+def _down(*, name: str, down: str) -> Query:
+    return Node.select(Node.id).where(Node.name == name, Node.state == down)
+
+
+@statement
 def _taking_over_lost(
     *, uuid: str, url: str, counter: int, uid: int, standby: str, next_url: str, owner: str, down: str
 ) -> Query:
@@ -239,6 +244,11 @@ def send(store: Store, uuid: str, uid: int, login: str) -> bool:
 def stay(store: Store, uuid: str, uid: int, login: str) -> bool:
     """Record that a job is not to move to ``login`` any more: it continues there, or it stays; False if it was not."""
     return bool(store.change_alone(_staying.bind(uuid=uuid, uid=uid, goes_to=login)))
+
+
+def is_down(store: Store, node: str) -> bool:
+    """True if a node, or a login processor, is down."""
+    return bool(store.read(_down.bind(name=node, down=NodeState.DOWN.value)))
 
 
 def jobs_in(rows: Sequence[Sequence[Any]]) -> list[OnTheMove]:
