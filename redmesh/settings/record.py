@@ -9,8 +9,6 @@ several records may inherit, as they can from any number of groups.
 
 from __future__ import annotations
 
-from redmesh.byte_text import each_to_system, to_system
-
 TYPE_CHECKING = False  # importing typing costs time and, in every fork, memory
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Mapping, NoReturn, Optional, Tuple, Type, TypeVar
@@ -186,15 +184,22 @@ def _read(one: Field, raw: Any) -> object:
         raise ValueError(f"{one.name} must be a {one.kind}, not {raw!r:.40}") from None
 
 
+def _text(raw: Any) -> Any:
+    """A text of JSON, or whatever it holds, as the system has it."""
+    from redmesh.byte_text import each_to_system  # only who reads a file needs it
+
+    return each_to_system(raw)
+
+
 _READERS: Dict[str, Callable[[Any], object]] = {
-    TEXT: lambda raw: to_system(str(raw)),
-    PATH: lambda raw: to_system(str(raw)),
+    TEXT: lambda raw: _text(str(raw)),
+    PATH: lambda raw: _text(str(raw)),
     COUNT: int,
     SECONDS: float,
     FLAG: bool,
-    NAMES: lambda raw: tuple([to_system(str(one)) for one in raw]),
+    NAMES: lambda raw: tuple([_text(str(one)) for one in raw]),
     NUMBERS: lambda raw: tuple(map(int, raw)),
-    TEXT_OR_NUMBERS: lambda raw: to_system(raw) if isinstance(raw, str) else tuple(map(int, raw)),
-    TABLE: lambda raw: each_to_system(dict(raw)),
-    TABLES: lambda raw: tuple([each_to_system(dict(one)) for one in raw]),
+    TEXT_OR_NUMBERS: lambda raw: _text(raw) if isinstance(raw, str) else tuple(map(int, raw)),
+    TABLE: lambda raw: _text(dict(raw)),
+    TABLES: lambda raw: tuple([_text(dict(one)) for one in raw]),
 }
