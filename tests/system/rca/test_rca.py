@@ -573,7 +573,11 @@ def test_a_second_rca_over_the_same_socket_says_so_and_ends(mesh_of_two: Daemons
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "not a keeper.json"), ("{}", "lacks 'run'"), ('{"run": 1, "state": "", "login": ""}', "lacks")],
+    [
+        ("{", "not a keeper.json"),
+        ("{}", "lacks 'mesh', 'login', 'run'"),
+        ('{"run": 1, "state": "", "login": ""}', "lacks"),
+    ],
 )
 @pytest.mark.parametrize("module", ["agents.rca", "agents.cpa"])
 def test_a_wrong_configuration_is_one_clear_line(tmp_path: Path, module: str, text: str, says: str) -> None:

@@ -158,8 +158,7 @@ def test_an_owner_killed_while_it_hands_over_leaves_one_object(mesh: TlsMesh, ot
     kill_owner(job)
     moving.kill()
     moving.wait()
-    wait_until(lambda: mesh.run("mesh", "job", "resume", job.uuid).returncode == 0, "it is resumed")
-    job.open_gate()
+    job.open_gate()  # nobody resumes it: it goes on here or there
     mesh.run("mesh", "wait", job.uuid, check=True)
     assert shown(mesh.run, job.uuid)["counts"] == {"done": 14}
 
