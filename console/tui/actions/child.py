@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from redmesh.answers import VARIABLE, WORDS_VARIABLE, Answered, pipe, words_file
 from redmesh.start_command import FIXED_WORDS
@@ -14,39 +16,68 @@ from redmesh.start_command import FIXED_WORDS
 async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, str] | None = None) -> Answered:
     """Run a command to its end; ``env`` is its whole environment, or None for ours.
 
-    Raises TimeoutError after ``patience_s``, when the command has been killed.
+    Raises TimeoutError after ``patience_s``, when the command has been killed. If the task is cancelled, because the
+    console ends, the command goes on alone. (A process of asyncio would print a traceback when the loop is closed.)
     """
     reader, writer = pipe()
-    source = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    ours = os.fdopen(reader, "rb", 0)
-    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), ours)
+    heard_from, said_to = pipe()
+    async with _stream(reader) as answer, _stream(heard_from) as errors:
+        try:
+            child = _begin(words, os.environ if env is None else env, writer, said_to)
+        finally:
+            os.close(writer)
+            os.close(said_to)
+        try:
+            async with asyncio.timeout(patience_s):
+                out, said = await asyncio.gather(answer.read(), errors.read())
+                await _end_of(child)
+        except TimeoutError:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await _end_of(child)
+            raise
+    return Answered(child.returncode or 0, os.fsdecode(out), os.fsdecode(said))
 
-    async def begin(line: Sequence[str], more: Mapping[str, str], *kept: int) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *line, env={**(os.environ if env is None else env), VARIABLE: str(writer), **more},
-            pass_fds=(writer, *kept), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+
+@asynccontextmanager
+async def _stream(descriptor: int) -> AsyncIterator[asyncio.StreamReader]:
+    """What comes through the reading end of a pipe, which is closed at the end."""
+    source = asyncio.StreamReader()
+    file = os.fdopen(descriptor, "rb", 0)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(source), file)
+    try:
+        yield source
+    finally:
+        transport.close()
+
+
+def _begin(words: Sequence[str], env: Mapping[str, str], answers_to: int, says_to: int) -> subprocess.Popen[bytes]:
+    """Start the command; words that are too many for an argument list go through a file."""
+
+    def start(line: Sequence[str], more: Mapping[str, str], *kept: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            line, env={**env, VARIABLE: str(answers_to), **more}, pass_fds=(answers_to, *kept),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=says_to,
         )  # fmt: skip
 
     try:
-        try:
-            try:
-                child = await begin(words, {})
-            except OSError as error:
-                if error.errno != errno.E2BIG:
-                    raise
-                with words_file(words) as file:
-                    child = await begin(words[:FIXED_WORDS], {WORDS_VARIABLE: str(file.fileno())}, file.fileno())
-        finally:
-            os.close(writer)
-        try:
-            async with asyncio.timeout(patience_s):
-                out, (_, said) = await asyncio.gather(source.read(), child.communicate())
-        except TimeoutError:
-            child.kill()
-            await child.wait()
+        return start(words, {})
+    except OSError as error:
+        if error.errno != errno.E2BIG:
             raise
+        with words_file(words) as file:
+            return start(words[:FIXED_WORDS], {WORDS_VARIABLE: str(file.fileno())}, file.fileno())
+
+
+async def _end_of(child: subprocess.Popen[bytes]) -> None:
+    """Wait until the process has ended; ``returncode`` then has its status."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    handle = os.pidfd_open(child.pid)  # our child, which nobody else waits for
+    try:
+        loop.add_reader(handle, ended.set)
+        await ended.wait()
     finally:
-        transport.close()
-    return Answered(child.returncode or 0, os.fsdecode(out), os.fsdecode(said))
+        loop.remove_reader(handle)
+        os.close(handle)
+    child.wait()
