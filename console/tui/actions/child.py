@@ -7,7 +7,7 @@ import errno
 import os
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from redmesh.answers import VARIABLE, WORDS_VARIABLE, Answered, pipe, words_file
 from redmesh.start_command import FIXED_WORDS
@@ -19,21 +19,20 @@ async def answered(words: Sequence[str], patience_s: float, env: Mapping[str, st
     Raises TimeoutError after ``patience_s``, when the command has been killed. If the task is cancelled, because the
     console ends, the command goes on alone. (A process of asyncio would print a traceback when the loop is closed.)
     """
-    reader, writer = pipe()
-    heard_from, said_to = pipe()
-    async with _stream(reader) as answer, _stream(heard_from) as errors:
+    answer_reader, answer_writer = pipe()
+    errors_reader, errors_writer = pipe()
+    async with _stream(answer_reader) as answer, _stream(errors_reader) as errors:
         try:
-            child = _begin(words, os.environ if env is None else env, writer, said_to)
+            child = _begin(words, os.environ if env is None else env, answer_writer, errors_writer)
         finally:
-            os.close(writer)
-            os.close(said_to)
+            os.close(answer_writer)
+            os.close(errors_writer)
         try:
             async with asyncio.timeout(patience_s):
                 out, said = await asyncio.gather(answer.read(), errors.read())
                 await _end_of(child)
         except TimeoutError:
-            with suppress(ProcessLookupError):
-                child.kill()
+            child.kill()
             await _end_of(child)
             raise
     return Answered(child.returncode or 0, os.fsdecode(out), os.fsdecode(said))
@@ -52,13 +51,13 @@ async def _stream(descriptor: int) -> AsyncIterator[asyncio.StreamReader]:
         transport.close()
 
 
-def _begin(words: Sequence[str], env: Mapping[str, str], answers_to: int, says_to: int) -> subprocess.Popen[bytes]:
+def _begin(words: Sequence[str], env: Mapping[str, str], answer_to: int, errors_to: int) -> subprocess.Popen[bytes]:
     """Start the command; words that are too many for an argument list go through a file."""
 
     def start(line: Sequence[str], more: Mapping[str, str], *kept: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            line, env={**env, VARIABLE: str(answers_to), **more}, pass_fds=(answers_to, *kept),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=says_to,
+            line, env={**env, VARIABLE: str(answer_to), **more}, pass_fds=(answer_to, *kept),
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors_to,
         )  # fmt: skip
 
     try:
@@ -72,8 +71,10 @@ def _begin(words: Sequence[str], env: Mapping[str, str], answers_to: int, says_t
 
 async def _end_of(child: subprocess.Popen[bytes]) -> None:
     """Wait until the process has ended; ``returncode`` then has its status."""
+    if child.poll() is not None:
+        return
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    handle = os.pidfd_open(child.pid)  # our child, which nobody else waits for
+    handle = os.pidfd_open(child.pid)  # it has not been waited for, so this is its pid still
     try:
         loop.add_reader(handle, ended.set)
         await ended.wait()

@@ -23,6 +23,16 @@ def test_a_command_without_an_end_is_killed(tmp_path: Path) -> None:
         asyncio.run(answered(("cat", str(tmp_path / "gate")), 0.1))
 
 
+def test_a_command_has_ended_and_another_process_holds_its_stream(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    try:
+        with pytest.raises(TimeoutError):
+            asyncio.run(answered(("sh", "-c", f"cat < {gate} & exit 0"), 0.5))
+    finally:
+        gate.write_text("")  # the end of cat
+
+
 def test_a_command_goes_on_without_a_word_when_the_console_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
