@@ -17,7 +17,7 @@ from agents.job.tasks.adding import OPEN
 from agents.yodio.yodfields import PART, filled, has_field
 from console.errors import ConsoleError
 from console.jobs.objects import ENDED, opened, summary
-from redmesh.state import DONE, FAILED, RUNNING, SCHEME, WAITING, StateError, job_path, owned
+from redmesh.state import DONE, FAILED, HANDED_TO, RUNNING, SCHEME, WAITING, StateError, job_path, owned
 
 #: How the reason begins for which a job waits (console/jobs/waiting.py), where nobody is in front of it.
 FIRST = "first in the line"
@@ -93,6 +93,8 @@ def shown_state(job: dict[str, Any], described: dict[str, Any]) -> str:
         return open_text(job) or str(job["state"])
     if waits(job, described):
         return "after " + ",".join(_awaited(os.path.dirname(job["path"]), one) for one in described["after"])
+    if job.get(HANDED_TO):
+        return f"moving to {job[HANDED_TO]}"
     return "suspended" if job["state"] == WAITING and job.get("begun_at") else "owner lost"
 
 

@@ -91,6 +91,7 @@ class Ratio:
     longest_s: float
     calm_s: float
     spin_s: float
+    spin_longest_s: float
 
     def __str__(self) -> str:
         text = f"{self.kind:9}{self.count:5} launches: median {self.median_s:.2f} s, longest {self.longest_s:.2f} s"
@@ -98,8 +99,9 @@ class Ratio:
             f"; idle mesh {self.calm_s:.2f} s ({self.median_s / self.calm_s:.2f}, {self.longest_s / self.calm_s:.2f})"
         )
         if self.spin_s:
-            beside = self.median_s / self.spin_s, self.longest_s / self.spin_s
-            text += f"; beside as many that spin {self.spin_s:.2f} s ({beside[0]:.2f}, {beside[1]:.2f})"
+            beside = self.median_s / self.spin_s, self.longest_s / self.spin_longest_s
+            text += f"; beside as many that spin {self.spin_s:.2f} s ({beside[0]:.2f})"
+            text += f", longest {self.spin_longest_s:.2f} s ({beside[1]:.2f})"
         return text
 
 
@@ -359,9 +361,9 @@ def ratios(calm: Sequence[Times], spin: Times | None, attacked: Times) -> list[R
     found = []
     for kind in ("one", "all", "sections"):
         idle = statistics.median([seconds for times in calm for seconds in times.of(kind)])
-        beside = statistics.median(spin.of(kind)) if spin else 0.0
-        times = attacked.of(kind)
-        found.append(Ratio(kind, len(times), statistics.median(times), max(times), idle, beside))
+        beside = spin.of(kind) if spin else [0.0]
+        times, median = attacked.of(kind), statistics.median
+        found.append(Ratio(kind, len(times), median(times), max(times), idle, median(beside), max(beside)))
     return found
 
 
@@ -443,7 +445,7 @@ def main() -> int:
     try:
         with private_server() as server, harmed(hosts, server) as made:
             minutes, names = options.minutes, options.only.split(",")
-            wrong = trial(made, options.seed, 60 * minutes, min(20.0, 6 * minutes), names, say)
+            wrong = trial(made, options.seed, 60 * minutes, min(60.0, 6 * minutes), names, say)
             say("\n".join(wrong) or "nothing is wrong")
             if options.keep:
                 made.keep(options.keep)

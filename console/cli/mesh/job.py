@@ -25,7 +25,7 @@ from console.tracker.commanding import at_hand, bring_ended
 from console.tracker.source import Proxy, forget, purge_there, source
 from redmesh.byte_text import from_system, to_bytes
 from redmesh.sanitise import clean
-from redmesh.state import job_path, owned
+from redmesh.state import HANDED_TO, job_path, owned
 from redmesh.state_reader import TIMED_OUT, StateReader, signal_of
 from redmesh.text import counted
 
@@ -373,7 +373,9 @@ def _plain(value: Any) -> Any:
 
 
 def _state(job: dict[str, Any]) -> str:
-    return f"{job['state']} (owner lost)" if job.get("owner_lost") else open_text(job) or str(job["state"])
+    if job.get("owner_lost"):
+        return f"{job['state']} ({f'moving to {job[HANDED_TO]}' if job.get(HANDED_TO) else 'owner lost'})"
+    return open_text(job) or str(job["state"])
 
 
 def _tasks(job: dict[str, Any]) -> str:
