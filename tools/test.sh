@@ -45,12 +45,12 @@ fi
 if [ $# -eq 0 ]; then
   most=16 workers=$((4 * $(nproc))) && [ "$workers" -le $most ] || workers=$most
   set -- -n "$workers" --dist loadfile
-  # The tests are compiled once, not by each worker (tests/conftest.py).
+  # The tests, and the plugins of pytest, are compiled once, not by each worker (tests/conftest.py).
   collecting=()
   trap 'kill "${collecting[@]}" 2>/dev/null; exit 130' INT TERM HUP  # what runs in the background ignores ^C
   for part in tests/unit '--ignore tests/unit tests'; do
     # shellcheck disable=SC2086  # the part is several words
-    "$python" -m pytest --collect-only -qq $part >/dev/null 2>&1 </dev/null &
+    env -u PYTHONDONTWRITEBYTECODE "$python" -m pytest --collect-only -qq $part >/dev/null 2>&1 </dev/null &
     collecting+=($!)
   done
   wait

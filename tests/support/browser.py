@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
 import subprocess
 import tempfile
@@ -27,6 +26,8 @@ _HEAR = """(() => {
       else if (data instanceof ArrayBuffer) data = new TextDecoder().decode(data);
       window.__heard = (window.__heard + data).slice(-2000000); }); } };
 })()"""
+#: JavaScript: the escape sequences for position and colour.
+_SEQUENCE = r"/\x1b\[[0-9;?]*[A-Za-z]/g"
 
 
 class Browser:
@@ -99,18 +100,15 @@ class Browser:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
 
-    async def heard(self) -> str:
-        """Return what the page's websockets have received, without the escape sequences for position and colour."""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", str(await self.evaluate("window.__heard")))
-
     async def forget(self) -> None:
         """Discard what the websockets have received so far."""
         await self.evaluate("window.__heard = ''")
 
     async def wait_heard(self, text: str) -> None:
-        """Wait until the websockets have received ``text``."""
+        """Wait until the page's websockets have received ``text``, with escape sequences in it or without."""
+        heard = f"window.__heard.replaceAll({_SEQUENCE}, '').includes({json.dumps(text)})"
         async with asyncio.timeout(PATIENCE_S):
-            while text not in await self.heard():
+            while not await self.evaluate(heard):  # the page looks: what it has heard is up to 2 MB
                 await asyncio.sleep(0.1)
 
     async def until(self, probe: Callable[[], Any], what: str) -> None:

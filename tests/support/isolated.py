@@ -15,19 +15,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+from tests.support.once import SHARED
+
 PROJECT = Path(__file__).resolve().parents[2]
-#: /tmp is the campaign's own; what of it must stay visible (project, report) is bound into it.
+#: /tmp is the campaign's own; what of it must stay visible (project, report, what is made once) is bound into it.
 _INSIDE = """
 n=3
-for keep in "$PROJECT" "$REPORT" "$WORK"; do
+for keep in "$PROJECT" "$REPORT" "$WORK" "$SHARED"; do
     case $keep in /tmp/*) eval "exec $n<\\"\\$keep\\""; n=$((n+1));; esac
 done
 mount -t tmpfs -o mode=1777 campaign /tmp || exit 125
 n=3
-for keep in "$PROJECT" "$REPORT" "$WORK"; do
+for keep in "$PROJECT" "$REPORT" "$WORK" "$SHARED"; do
     case $keep in /tmp/*) mkdir -p "$keep"; mount -c --bind "/proc/self/fd/$n" "$keep" || exit 125; n=$((n+1));; esac
 done
-exec 3<&- 4<&- 5<&-
+exec 3<&- 4<&- 5<&- 6<&-
 "$@" &
 child=$!
 wait $child
@@ -51,6 +53,7 @@ def run_isolated(module: str, words: Sequence[str], seed: int, report: Path) -> 
         unshare = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = ["setpriv", "--pdeathsig", "KILL", *unshare, "sh", "-c", _INSIDE, "campaign", *command]
     env = {**os.environ, "PROJECT": str(PROJECT), "REPORT": str(report), "WORK": str(work)}
+    env["SHARED"] = env.get(SHARED, "")
     child = subprocess.Popen(command, cwd=PROJECT, env=env, start_new_session=True)
 
     def pass_on(number: int, _frame: FrameType | None) -> None:

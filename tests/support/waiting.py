@@ -20,8 +20,10 @@ T = TypeVar("T")
 SLOWNESS = measured_once()
 #: Seconds that a test waits for anything.
 PATIENCE_S = 60.0 * SLOWNESS
-#: The longest pause after a look that took long.
-LOOK_S = 0.5
+#: The pause after a look that took long: so many times what it took, and at most so many seconds.
+LOOKS, LOOK_S = 3, 1.0
+#: The pause in a wait that lasts: such a part of the time since it began, and at most so many seconds.
+PART, PART_S = 0.05, 0.1
 
 
 def wait_until(
@@ -33,8 +35,9 @@ def wait_until(
 ) -> T:
     """Return the first true value of ``probe``; raise AssertionError naming ``what`` if the patience ends before.
 
-    Between two looks it waits for ``step_s``, or as long as the look took (at most LOOK_S): one that runs a command
-    takes 100 ms of CPU, and what is waited for needs the processors too. ``what`` may be a function, for what is only
+    Between two looks it waits for ``step_s``, or LOOKS times as long as the look took (at most LOOK_S): one that runs a
+    command takes 100 to 250 ms of CPU, and what is waited for needs the processors too. In a wait that lasts, the
+    pauses grow to PART_S: a look through /proc takes 15 ms. ``what`` may be a function, for what is only
     known at the end. A longer patience is for what takes minutes even on an idle machine: a multiple of PATIENCE_S.
     """
     began = time.monotonic()
@@ -47,7 +50,8 @@ def wait_until(
         if over:
             told = what if isinstance(what, str) else what()
             raise AssertionError(f"not within {time.monotonic() - began:.1f} s: {told} (last: {value!r})")
-        time.sleep(max(step_s, min(LOOK_S, time.monotonic() - looked)))  # the next look
+        now = time.monotonic()
+        time.sleep(max(step_s, min(PART_S, PART * (now - began)), min(LOOK_S, LOOKS * (now - looked))))  # the next look
 
 
 def wait_until_still(pids: Callable[[], Iterable[int]]) -> None:

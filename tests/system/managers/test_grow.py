@@ -80,7 +80,11 @@ def test_a_mesh_grows_by_a_job_and_shrinks_again(standing: LoopbackMesh) -> None
 def test_nodes_are_drained_before_the_time_limit(standing: LoopbackMesh) -> None:
     limit = round(12 * SLOWNESS)
     _job(standing, "--time", f"{limit // 60}:{limit % 60:02}")
-    wait_until(lambda: not _grown(standing), "the job's nodes have left", step_s=1.0)
+    record = standing.state / "grown.json"
+    wait_until(
+        lambda: not record.exists() or json.loads(record.read_text()) == [], "the job's nodes have left", step_s=0.1
+    )
+    assert _grown(standing) == []
     standing.run("yod", "-sz", "2", "true", check=True)
 
 

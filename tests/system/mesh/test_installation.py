@@ -122,8 +122,7 @@ def test_both_in_one_environment_in_both_orders(
     assert private.run("python", "-c", "from agents import run; import console, db").returncode == 0
 
     environment.install(ours)
-    assert environment.files() == both
-    use_everything(private)
+    assert environment.files() == both, "the same files as in the other order, which all commands have used"
     environment.uninstall("openai-agents", "their-console", "their-db", "their-simulated")
     assert environment.files() == alone
     use_everything(private)

@@ -9,7 +9,7 @@ from tests.support.chance import long
 from tests.support.waiting import PATIENCE_S
 
 #: With the start of the mesh and the checkpoint a storm of so long takes 10 s, nearly all of it by the clock.
-MINUTES = str(long(0.06, 0.25))
+MINUTES = str(long(0.03, 0.25))
 SEEDS = {"sqlite": 353208976, "mariadb": 444695589, "ssh": 982271522}
 
 
