@@ -80,7 +80,7 @@ hypothesis.settings.register_profile(
     suppress_health_check=_SLOW,
     derandomize=not LONG,
     print_blob=True,
-    max_examples=long(40, 400),
+    max_examples=long(25, 1000),
 )
 hypothesis.settings.load_profile("shared machine")
 

@@ -13,6 +13,7 @@ from console.tui.model.machine import Machine
 from console.tui.replay_app import instant
 from console.tui.sources.replay import Player
 from db.views.rows import EventRow, LauncherRow, MeshRow, NodeRow, ProcessorRow, Reading
+from tests.support.chance import examples
 
 MESH = MeshRow("b007", "main", None, 1, 0, 0, 0.0)
 
@@ -146,7 +147,7 @@ def test_instants_as_people_write_them(tmp_path: Path) -> None:
 changes = st.lists(st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(1, 5))), max_size=4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.tuples(changes, st.booleans()), min_size=1, max_size=12), st.data())
 async def test_any_way_through_it_comes_to_the_same(
     tmp_path_factory: pytest.TempPathFactory,

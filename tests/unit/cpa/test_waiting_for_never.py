@@ -191,7 +191,7 @@ def build(store: Store, machine: list[Node], reserved: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["plain", "nodes", "hostfile", "lines"])
 @pytest.mark.storm
-@settings(max_examples=long(40, 4000), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=long(20, 4000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_who_waits_could_be_served_and_who_is_refused_could_not(ground: Store, kind: str, data: st.DataObject) -> None:
     machine = data.draw(machines())

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.allocation.scheduling.backfill import Asked, End, Profile, may_start
+from tests.support.chance import examples
 
 TOTAL = 8
 SIZES = st.integers(1, TOTAL)
@@ -38,7 +39,7 @@ def machines(draw: st.DrawFn) -> tuple[int, list[End]]:
     return free, ends
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(machines(), REQUESTS)
 def test_nobody_starts_later_because_another_passed(machine: tuple[int, list[End]], line: list[Asked]) -> None:
     free, ends = machine
@@ -55,7 +56,7 @@ def test_nobody_starts_later_because_another_passed(machine: tuple[int, list[End
     assert after[: len(kept)] == kept, "as it was reserved, or the head and others are delayed"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(REQUESTS, st.lists(st.integers(1, 20), min_size=8, max_size=8))
 def test_nobody_starves(line: list[Asked], takes: list[int]) -> None:
     """A machine that runs: everybody starts, whoever says how long it takes starts no later than was reserved."""

@@ -10,6 +10,7 @@ from db.allocation.tasks_and_nodes import Segment, Shape
 from db.errors import Denied, Invalid, NotEnough
 from db.machine.nodes import NodeSpec, define_machine, node_up
 from db.store.store import Store, open_store
+from tests.support.chance import examples
 from tests.support.stores import LOGIN, demand, first, give_back, key, migrated, take
 
 GPU = Shape(per_task={"gpu": 1})
@@ -104,7 +105,7 @@ def test_considering_inside_a_partition_needs_its_cookie(store: Store, machine: 
 steps = st.lists(st.tuples(st.booleans(), st.integers(1, 3), st.integers(1, 3)), max_size=14)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps)
 def test_no_device_is_ever_given_twice(tmp_path_factory: pytest.TempPathFactory, steps: list) -> None:
     """Whatever is taken and given back: the books, the launchers' devices and the counts agree."""

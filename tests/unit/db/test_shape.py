@@ -102,7 +102,7 @@ def test_exactly_so_many_nodes_and_evenly(
 
 
 @pytest.mark.storm
-@settings(max_examples=long(60, 6000))
+@settings(max_examples=long(25, 6000))
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=3), st.lists(st.integers(1, 2), min_size=2), places, st.data())
 def test_lines_get_what_they_list_if_there_is_any_way(
     sizes: list[int], tasks: list[int], place: Any, data: st.DataObject

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.topology import Mesh, Side, TopologyError, check, from_json, parse
+from tests.support.chance import examples
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"kind": "mesh", "rows": 2, "columns": 4, "cages": 2, "boards": 2, "service_columns": [0]}
@@ -120,7 +121,7 @@ def links(mesh: Mesh) -> dict[tuple[int, int, int], set[tuple[int, int, int]]]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(meshes(), st.data())
 def test_hops_are_the_shortest_way_over_the_links(mesh: Mesh, data: st.DataObject) -> None:
     if not mesh.size:

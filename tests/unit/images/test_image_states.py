@@ -21,6 +21,7 @@ from agents.pct.images import store as image
 from agents.pct.images.chunks import MappedFile
 from agents.pct.images.ram_disk import RAM_DISK, places, user_directory
 from agents.pct.images.store import ImageError, NoExec, NoRoom, Store, discard, in_ram_disk, own_place, sweep
+from tests.support.chance import examples
 from tests.support.forking import forks
 
 DATA = b"#!/bin/sh\necho it runs\nexit 0\n" + os.urandom(300_000)
@@ -214,7 +215,7 @@ def test_a_pid_used_again_does_not_keep_what_is_stale(ram: str) -> None:
 CHUNKS = st.lists(st.tuples(st.integers(-2, 2), st.binary(max_size=40)), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(CHUNKS, st.binary(min_size=1, max_size=60))
 def test_only_the_announced_bytes_in_order_are_taken(tmp_path_factory, chunks, data: bytes) -> None:  # type: ignore[no-untyped-def]
     store = Store("n0-1", str(tmp_path_factory.mktemp("ram")))

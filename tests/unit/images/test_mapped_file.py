@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agents.pct.images import chunks
 from agents.pct.images.chunks import MappedFile
+from tests.support.chance import examples
 from tests.support.forking import forks
 
 PAGE = mmap.PAGESIZE
@@ -37,7 +38,7 @@ def file(tmp_path: Path, kernel: str) -> Iterator[tuple[Path, MappedFile]]:
     assert set(os.listdir("/proc/self/fd")) <= before, "no descriptor stays open"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 7 * PAGE), st.integers(1, 7 * PAGE)), max_size=6), st.booleans())
 def test_any_piece_is_what_read_gives(
     tmp_path_factory: pytest.TempPathFactory, asked: list[tuple[int, int]], knows: bool

@@ -27,6 +27,7 @@ from agents.wire.frames import Decoder
 from agents.wire.launch_events import GiveBack
 from redmesh.answers import said_file
 from redmesh.state import CANCELLED, UNSURE, StateFull, StateGone, StateObject, job_path, new_uuid, open_for_reading
+from tests.support.chance import examples
 from tests.support.waiting import PATIENCE_S
 
 
@@ -204,7 +205,7 @@ COMMANDS = ("cancel", "hold", "retry", "suspend", "move", "wait", "unknown")
 
 
 @given(st.lists(st.sampled_from([*EVENTS, *COMMANDS]), max_size=6), st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_order_of_events_ends_an_owner_by_an_error(tmp_path: Path, events: list[str], at_once: bool) -> None:
     """A held job gets no processors; what its owner hears may come in every phase."""
     uuid, loop = new_uuid(), Loop()

@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from agents.job.tasks.task_list import MOST_LOST, TRANSITIONS, Event, TaskList
 from redmesh.state import CANCELLED, DONE, FAILED, RUNNING, WAITING
+from tests.support.chance import examples
 
 WORKERS = st.integers(1, 3)
 #: The state here of tasks that the list has forgotten; states of tasks that will not succeed by themselves.
@@ -233,10 +234,10 @@ class OrderedTasks(RuleBasedStateMachine):
 
 
 TestOrderedTasks = OrderedTasks.TestCase
-TestOrderedTasks.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOrderedTasks.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 TestTasks = Tasks.TestCase
-TestTasks.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTasks.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
 
 
 def test_only_tasks_that_wait_or_run_can_end_and_only_ended_ones_begin_again() -> None:

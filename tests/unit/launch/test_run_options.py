@@ -14,6 +14,7 @@ from console.errors import UsageError
 from console.launch.events.spool import SpoolFront
 from console.launch.options.limits import duration
 from console.launch.options.output import TOPICS, read, size
+from tests.support.chance import examples
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_waiting_for_ever_is_no_limit() -> None:
 ALLOCATED = {"event": "allocated", "at": 1.0, "launcher": 7, "size": 2}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.integers(1, 40_000), min_size=1, max_size=120))
 def test_a_dropping_spool_keeps_all_events_and_the_newest_output(pieces: list[int]) -> None:
     import tempfile

@@ -494,7 +494,7 @@ any_event = st.sampled_from(list(E)).flatmap(lambda event: facts[event].map(lamb
 
 
 @pytest.mark.storm
-@settings(max_examples=long(80, 8000), deadline=None)
+@settings(max_examples=long(40, 8000), deadline=None)
 @given(st.booleans(), st.lists(any_event, max_size=30), st.sampled_from([[], [ALLOCATED], [ALLOCATED, READY], RUN]))
 def test_any_order_of_events_starts_once_and_frees_once(ends: bool, events: list[Any], before: list[Any]) -> None:
     for retries in (0, 3):

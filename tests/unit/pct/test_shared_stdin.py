@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agents.link.loop import Loop
 from agents.pct.stdio.shared_stdin import TRANSITIONS, CountedPipe, Event, InputDistributor, State, reads
+from tests.support.chance import examples
 from tests.support.waiting import wait_until
 
 
@@ -137,7 +138,7 @@ def test_what_nobody_takes_is_offered_ever_more_rarely() -> None:
     root.drop()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200_000), st.integers(0, 3), st.integers(0, 200_000)), max_size=8))
 def test_no_byte_is_lost(rounds: list[tuple[int, int, int]]) -> None:
     """Pieces of any size come; the node here (0), or another, reads some of them: in all the stream, in order."""

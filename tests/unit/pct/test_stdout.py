@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agents.link.loop import Loop
 from agents.pct.stdio.stdout import LINE, LINE_S, Streams
 from agents.wire.frames import STDERR, STDOUT
+from tests.support.chance import examples
 
 Frame = tuple[int, int, bytes]
 
@@ -136,7 +137,7 @@ PIECES = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(PIECES, max_size=30))
 def test_every_byte_once_and_in_order(pieces: list[tuple[int, int, bytes]]) -> None:
     node = Node()

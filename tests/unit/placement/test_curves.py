@@ -11,6 +11,7 @@ from agents.cpa.placement import curves
 from agents.cpa.placement.curves import Cell
 from agents.cpa.placement.layout import Curve
 from agents.cpa.placement.registry import Layout
+from tests.support.chance import examples
 from tests.support.half_full import box, cabinets
 
 sides = st.tuples(st.integers(1, 11), st.integers(1, 11), st.integers(1, 11))
@@ -46,13 +47,13 @@ def test_hilbert_steps_to_a_neighbour_on_powers_of_two(box: Cell, order: Cell) -
     assert all(step(one, other) == 1 for one, other in pairwise(curves.hilbert(box, order)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.tuples(*[st.integers(1, 6).map(lambda half: 2 * half)] * 3), orders)
 def test_hilbert_steps_to_a_neighbour_on_even_boxes(box: Cell, order: Cell) -> None:
     assert all(step(one, other) == 1 for one, other in pairwise(curves.hilbert(box, order)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(sides, orders)
 def test_odd_sides_cost_few_steps_and_short_ones(box: Cell, order: Cell) -> None:
     steps = [step(one, other) for one, other in pairwise(curves.hilbert(box, order))]

@@ -19,6 +19,7 @@ from agents.wire.errors import AgentError
 from db.topology import parse
 from tests.support import placement_baselines  # noqa: F401  (mm and mc1x1)
 from tests.support import placement_metrics as metrics
+from tests.support.chance import examples
 from tests.support.half_full import box, cabinets
 
 RACKS = Layout(
@@ -67,7 +68,7 @@ def test_exactly_the_number_asked_for_and_only_free_ones(name: str, request: Req
 
 
 @pytest.mark.parametrize("name", MESH_ONLY)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(request=requests(["box", "odd", "line", "cabinets"]))
 def test_on_a_mesh_too(name: str, request: Request) -> None:
     layout, free, count = request
@@ -76,7 +77,7 @@ def test_on_a_mesh_too(name: str, request: Request) -> None:
 
 
 @pytest.mark.parametrize("name", [*ANYWHERE, *MESH_ONLY])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(request=requests(["box", "cabinets"]))
 def test_the_same_for_the_same_arguments_whatever_was_asked_before(name: str, request: Request) -> None:
     layout, free, count = request
@@ -89,7 +90,7 @@ def test_the_same_for_the_same_arguments_whatever_was_asked_before(name: str, re
 
 
 @pytest.mark.parametrize("name", ["default", "hilbert", "close_fit", "gen_alg", "mm", "mc1x1", "random"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(request=requests(["box", "cabinets"]))
 def test_ranks_follow_the_curve(name: str, request: Request) -> None:
     layout, free, count = request
@@ -211,7 +212,7 @@ def nearest_sums(layout: Layout, free: list[int], count: int, centres: list[tupl
     return [pairs(layout, one[:count]) for one in ranked]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(requests(["box", "odd"]))
 def test_gen_alg_and_mm_are_the_best_of_their_centres(request: Request) -> None:
     layout, free, count = request
@@ -224,7 +225,7 @@ def test_gen_alg_and_mm_are_the_best_of_their_centres(request: Request) -> None:
         assert pairs(layout, chosen) == min(nearest_sums(layout, free, count, centres))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(requests(["box", "odd"]))
 def test_mc1x1_has_the_least_sum_of_shells(request: Request) -> None:
     layout, free, count = request

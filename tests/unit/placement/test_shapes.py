@@ -10,6 +10,7 @@ from agents.cpa.placement import registry as placement
 from agents.cpa.placement.block import BadShape, NoBlock
 from agents.cpa.placement.registry import Layout
 from db.topology import Mesh, parse
+from tests.support.chance import examples
 from tests.support.half_full import box, cabinets
 from tests.unit.placement.test_mesh import Request, requests
 
@@ -28,7 +29,7 @@ def blocks(mesh: Mesh, sides: tuple[int, int, int], turned: bool = True) -> list
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(requests(["box", "odd", "line", "cabinets"]), st.tuples(*[st.integers(1, 3)] * 3))
 def test_a_block_is_found_exactly_when_one_is_free(request: Request, sides: tuple[int, int, int]) -> None:
     layout, free, _ = request
@@ -46,7 +47,7 @@ def test_a_block_is_found_exactly_when_one_is_free(request: Request, sides: tupl
         assert caught.value.code == "unavailable" and caught.value.never is not somewhere
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(requests(["box", "odd", "line", "cabinets"]), st.tuples(*[st.integers(1, 3)] * 3))
 def test_of_all_free_blocks_it_has_the_fewest_free_around_it(request: Request, sides: tuple[int, int, int]) -> None:
     layout, free, _ = request

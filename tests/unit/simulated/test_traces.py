@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from simulated.programs import behaviour
 from simulated.traces import BadTrace, Job, generated, read_swf
+from tests.support.chance import examples
 
 LINE = "  {0} {1} 10 {2} {3} -1 -1 {4} -1 -1 1 3 1 -1 1 -1 -1 -1"
 
@@ -32,7 +33,7 @@ def test_a_line_that_is_no_job_is_named(line: str, told: str) -> None:
         list(read_swf([line]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(processors=st.integers(1, 20_000), jobs=st.integers(1, 200), seed=st.integers(0, 99))
 def test_made_up_jobs_fit_the_machine_and_are_the_same_for_the_same_seed(processors: int, jobs: int, seed: int) -> None:
     made = generated(processors, jobs, seed=seed)

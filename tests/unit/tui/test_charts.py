@@ -12,6 +12,7 @@ from console.tui.map.charts import Chart, cabinets
 from console.tui.map.zoom import MACHINE, Place, Structure
 from console.tui.model.machine import Machine, Node, Picture, Processor
 from db.topology import Mesh, parse
+from tests.support.chance import examples
 
 RED_STORM = Path(__file__).parents[3] / "examples" / "red_storm.toml"
 
@@ -59,7 +60,7 @@ sections = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(sections, st.integers(0, 2), st.integers(1, 300), st.integers(1, 90), st.booleans())
 def test_any_mesh_in_any_room(section: dict[str, object], service: int, width: int, height: int, whole: bool) -> None:
     columns = int(section["columns"])  # type: ignore[call-overload]
