@@ -5,7 +5,8 @@
 # make test    the whole suite; fetches the servers it tests against where root may
 SHELL := /bin/bash
 .DEFAULT_GOAL := all
-.PHONY: all demo docs release test check storm bench screenshots clean
+CHECKS := check-types check-pages check-messages check-python check-style check-imports
+.PHONY: all demo docs release test check storm bench screenshots clean $(CHECKS)
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -20,7 +21,8 @@ all: $(READY)
 $(READY): pyproject.toml redmesh/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) .
 
-$(DEV): $(READY) pyproject.toml redmesh/version.py constraints.txt
+# not after $(READY), which it makes too: each installation fetches what builds the package
+$(DEV): pyproject.toml redmesh/version.py constraints.txt bin/mesh bin/pingd bin/showmesh bin/yod
 	@tools/venv.sh $(VENV) '.[dev]'
 
 demo: $(READY)
@@ -38,17 +40,31 @@ test: $(DEV)
 	@$(COMPILE)
 	@tools/test.sh $(PY) $(TESTS)
 
+# two at a time, the longest first
 check: $(DEV)
+	@$(MAKE) --no-print-directory -j 2 -O $(CHECKS)
+
+check-types: $(DEV)
+	@$(VENV)/bin/mypy
+
+check-pages: $(DEV)
+	@$(PY) tools/documentation.py >/dev/null
+	@$(PY) tools/check_pages.py
+	@$(PY) tools/settings_page.py
+
+check-messages: $(DEV)
+	@$(PY) tools/message_codes.py
+
+check-python: $(DEV)
+	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/answers.py redmesh/byte_text.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/settings redmesh/state.py redmesh/state_graph.py redmesh/state_reader.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/objects agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
+
+check-style: $(DEV)
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
-	@$(VENV)/bin/mypy
-	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/codespell README.md CONTRIBUTING.md SECURITY.md CITATION.cff CHANGELOG.md docs examples agents console db redmesh simulated tools bin
-	@$(PY) tools/check_pages.py
-	@$(PY) tools/message_codes.py
-	@$(PY) tools/settings_page.py
-	@$(PY) tools/documentation.py >/dev/null
-	@$(VENV)/bin/vermin -q --no-tips -t=3.9- --violations redmesh/__init__.py redmesh/answers.py redmesh/byte_text.py redmesh/filesystem.py redmesh/idset.py redmesh/managers.py redmesh/sanitise.py redmesh/settings redmesh/state.py redmesh/state_graph.py redmesh/state_reader.py redmesh/text.py redmesh/version.py agents/wire agents/link agents/linux agents/pct agents/job agents/objects agents/keeper agents/managers agents/yodio console/deploy/ssh/bootstrap.py console/deploy/agent/archive.py console/deploy/agent/compiling.py agents/pmix
+
+check-imports: $(DEV)
+	@$(VENV)/bin/lint-imports
 
 # what chooses at random, for longer and with new choices; before an issue is closed
 storm: $(DEV)

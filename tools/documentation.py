@@ -4,6 +4,7 @@ The pages are copied into build/docs-source, generated pages are added, and Sphi
 is an error. Neither the build nor the site needs a network.
 """
 
+import gc
 import inspect
 import re
 import shutil
@@ -63,6 +64,7 @@ def main() -> int:
     """Build the site; return Sphinx's status."""
     from sphinx.cmd.build import build_main
 
+    gc.set_threshold(100_000, 50, 100)  # Sphinx keeps what it reads; to look for garbage in it took a fifth of the time
     shutil.rmtree(SOURCE, ignore_errors=True)
     shutil.rmtree(SITE, ignore_errors=True)
     shutil.copytree(ROOT / "docs", SOURCE)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import gc
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +45,7 @@ def messages() -> Found:
     bases: dict[str, list[str]] = {}
     places: dict[str, int] = {}
     for tree in trees.values():
-        for node in ast.walk(tree):
+        for node in _inside(tree):
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
                 for made in node.body:
@@ -52,7 +54,7 @@ def messages() -> Found:
                         places[node.name] = names.index("message") - 1 if "message" in names else -1
     found: Found = {}
     for file, tree in trees.items():
-        for scope in ast.walk(tree):
+        for scope in _inside(tree):
             if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Module):
                 for template, hint in _of_scope(scope, bases, places):
                     if fixed_letters(template) >= LEAST:
@@ -60,21 +62,35 @@ def messages() -> Found:
     return found
 
 
+@cache
+def _children(node: ast.AST) -> list[ast.AST]:
+    return list(ast.iter_child_nodes(node))
+
+
+@cache
+def _inside(scope: ast.AST) -> list[ast.AST]:
+    """What ``ast.walk`` yields, kept: a function is looked through for itself, its class and its module."""
+    nodes = [scope]
+    for node in nodes:
+        nodes += _children(node)
+    return nodes
+
+
 def _of_scope(scope: ast.AST, bases: dict[str, list[str]], places: dict[str, int]) -> Iterator[tuple[str, str]]:
     local: dict[str, list[ast.expr]] = {}
-    for node in ast.walk(scope):
+    for node in _inside(scope):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             local.setdefault(node.targets[0].id, []).append(node.value)
     supers = {
         call: base.id
-        for owner in ast.walk(scope)
+        for owner in _inside(scope)
         if isinstance(owner, ast.ClassDef)
         for base in owner.bases[:1]
         if isinstance(base, ast.Name)
-        for call in ast.walk(owner)
+        for call in _inside(owner)
         if isinstance(call, ast.Call) and ast.unparse(call.func) == "super().__init__"
     }
-    for node in ast.walk(scope):
+    for node in _inside(scope):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
@@ -183,6 +199,7 @@ def _cell(template: str) -> str:
 
 def main() -> int:
     """Check the files, or with ``--write`` update them; return 1 if a check failed."""
+    gc.disable()  # all syntax trees stay until the end; to look for garbage among them took most of the time
     found = messages()
     before = numbers() if TABLE.exists() else []
     rows = renumbered(found, before)

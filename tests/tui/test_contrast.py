@@ -64,14 +64,17 @@ def test_every_colour_of_text_differs_from_every_ground(theme: Theme) -> None:
 @pytest.mark.storm
 @pytest.mark.timeout(600)
 async def test_every_text_of_every_screen_differs_from_its_background(tmp_path: Path) -> None:
-    """Each screen in one of the themes, in turn; in make storm in all of them."""
+    """The screens of each scene in one of the themes, in turn; in make storm in all of them."""
     seen: dict[str, Any] = {}
-    turn = itertools.cycle(THEMES)
+    turns = itertools.cycle(THEMES)
+    of: dict[Any, str] = {}  # the theme of a scene's application: a change of it styles and paints every widget anew
 
     async def look(app: Any, name: str) -> None:
         if name in BEHIND:
             return
-        for theme in THEMES if LONG else (next(turn),):
+        if app not in of:
+            of[app] = next(turns)
+        for theme in THEMES if LONG else (of[app],):
             app.theme = f"redmesh-{theme}"
             deadline = time.monotonic() + PATIENCE_S
             while (found := faint(app)) and time.monotonic() < deadline:  # a theme is painted part by part
