@@ -226,7 +226,7 @@ async def test_one_press_searches_what_is_spooled_and_escape_stops_where_n_goes_
         file.write(control.control({"event": "hello", "at": 1.0, "launcher": 1, "command": "x", "size": 1}))
         file.write(control.control({"event": "started", "at": 1.0, "ranks": [[5, "n0"]]}))
         file.write(frames.output(frames.STDOUT, 0, b"the needle\n"))
-        for part in range(120):
+        for part in range(50):
             data = b"".join(b"line %d of part %d\n" % (line, part) for line in range(500))
             file.write(frames.output(frames.STDOUT, 0, data))
         file.write(control.control({"event": "end", "at": 2.0, "exit_status": 0}))
@@ -277,7 +277,7 @@ async def test_filter_gathering_and_stacks_reach_what_is_spooled_alone(tmp_path:
         file.write(frames.output(frames.STDERR, 0, traceback))
         for rank in (0, 1):
             file.write(frames.output(frames.STDOUT, rank, b"the needle\n"))
-        for part in range(60):
+        for part in range(50):
             data = b"".join(b"line %d of part %d\n" % (line, part) for line in range(500))
             file.write(frames.output(frames.STDOUT, 1, b"a" * 60 + b"!\n" + data))
         for rank, status in ((0, 1), (1, 0)):
