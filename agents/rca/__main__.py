@@ -1,11 +1,11 @@
 """``python -P -m redmesh rca --config keeper.json``"""
 
 import os
-import signal
 import sys
 
 from agents.link.acceptor import allow_many_files
 from agents.link.journal import Journal
+from agents.link.lean import signal
 from agents.link.loop import Loop
 from agents.linux.ending import expect_signals, on_terminate
 from agents.rca.config import Config

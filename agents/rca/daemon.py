@@ -1,10 +1,9 @@
 """The RCA's sockets, timers and /proc checks, around its state machines (launchers, nodes, outbox)."""
 
-import glob
+from __future__ import annotations
+
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
 from agents.link.journal import Journal
 from agents.link.loop import Loop
@@ -24,6 +23,11 @@ from agents.rca.outbox import Event, Outbox
 from agents.wire.control import Message
 from agents.wire.errors import AgentError
 from agents.wire.messages import RCA
+
+TYPE_CHECKING = False  # importing typing costs every RCA 6 ms
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Any
 
 TICK_S = 0.25
 STOPPED = "T"  # the state letter of a process that job control has stopped
@@ -559,6 +563,8 @@ class Rca:
     def _remove_sockets(self, launchers: Iterable[Any], uid: Any) -> None:
         # The socket for a launcher's observers, which it could not remove itself. Only a CPA knows whose launcher it
         # is: a user who says another user's number must not remove that user's socket.
+        import glob
+
         for launcher in launchers:
             if type(launcher) is int:
                 name = f"yod-{launcher}.sock"

@@ -3,7 +3,7 @@
 The daemon watches sockets, /proc and the clock, and passes what it observes to the machine.
 """
 
-from enum import Enum
+from agents.link.lean import Enum
 
 LOOK_AFTER_S = 2.0  # two beats missed: check whether the process exists
 

@@ -4,16 +4,19 @@ The tracker says which jobs (docs/decisions/0033-the-tracker-says-who-continues.
 where it is to, so whichever process of this is lost, another one is started.
 """
 
+from __future__ import annotations
+
 import os
-import pwd
-import subprocess
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 from agents.link.journal import Journal
 from redmesh.start_command import start_command
+
+TYPE_CHECKING = False  # importing typing costs every RCA 6 ms
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
 #: Seconds after the start of a process for a job until another one is started for this job.
 AGAIN_S = 5.0
@@ -21,21 +24,22 @@ AGAIN_S = 5.0
 MOST_OF_ONE = 8
 
 
-class MovingJob(NamedTuple):
+class MovingJob:
     """A job of the user ``uid``, its object on ``node``, that is to continue on the login processor ``goes_to``."""
 
-    uuid: str
-    uid: int
-    node: str
-    goes_to: str
+    __slots__ = ("goes_to", "node", "uid", "uuid")
+
+    def __init__(self, uuid: str, uid: int, node: str, goes_to: str) -> None:
+        self.uuid, self.uid, self.node, self.goes_to = uuid, uid, node, goes_to
 
 
-class _Process(NamedTuple):
-    """A process that has a job go on."""
+class _Process:
+    """A process that has a job go on, started ``since``, in monotonic seconds."""
 
-    process: "subprocess.Popen[bytes]"
-    since: float
-    uid: int
+    __slots__ = ("process", "since", "uid")
+
+    def __init__(self, process: subprocess.Popen[bytes], since: float, uid: int) -> None:
+        self.process, self.since, self.uid = process, since, uid
 
 
 class MovingJobs:
@@ -60,15 +64,17 @@ class MovingJobs:
         }
         ours = [job for job in jobs if self._login in (job.node, job.goes_to)]
         self._tried = {job.uuid: self._tried.get(job.uuid, 0.0) for job in ours}
-        running = Counter(one.uid for one in self._started.values() if one.process.poll() is None)
+        running = [one.uid for one in self._started.values() if one.process.poll() is None]
         # Those that never had a turn come first: a job that cannot go on holds up no other one.
         for job in sorted(ours, key=lambda job: self._tried[job.uuid]):
-            if job.uuid not in self._started and running[job.uid] < MOST_OF_ONE:
-                running[job.uid] += 1
+            if job.uuid not in self._started and running.count(job.uid) < MOST_OF_ONE:
+                running.append(job.uid)
                 self._tried[job.uuid] = now
                 self._start(job, now)
 
     def _start(self, job: MovingJob, now: float) -> None:
+        import subprocess  # most RCAs never have a job go on
+
         try:
             process = subprocess.Popen(
                 [*start_command("mesh", self._installed), "job", "take-over", job.uuid],
@@ -86,6 +92,9 @@ class MovingJobs:
 def as_user(uid: int) -> dict[str, Any]:
     """How subprocess starts a command of another user, with nothing of root's in its environment, and none of root's
     files open, which the user could truncate. Raises KeyError."""
+    import pwd
+    import subprocess
+
     user = pwd.getpwuid(uid)
     kept = {name: os.environ[name] for name in ("PATH", "REDMESH_CONFIG") if name in os.environ}
     groups = os.getgrouplist(user.pw_name, user.pw_gid)

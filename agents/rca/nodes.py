@@ -1,6 +1,6 @@
 """The state of a node's PCT as its RCA sees it: a state machine without I/O, one for each node that ever registered."""
 
-from enum import Enum
+from agents.link.lean import Enum
 
 GRACE_S = 0.5  # a PCT that reconnects within this time was never down
 

@@ -4,10 +4,14 @@ Every question carries the number of changes that its RCA has announced, from 1 
 earlier version. A lost datagram is made good by the next one.
 """
 
-from collections.abc import Iterable
+from __future__ import annotations
 
 from agents.rca.datagrams import ASK_S
 from agents.wire.heartbeat import Beat
+
+TYPE_CHECKING = False  # importing typing costs every RCA 6 ms
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 #: Seconds without a question from an RCA after which its changes may be unknown here.
 QUIET_S = 2.5 * ASK_S
