@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import os
+from _operator import _compare_digest as compare_digest  # that of hmac, which costs a CPA 2 ms
 
 
 def make() -> str:
@@ -19,4 +19,4 @@ def digest(cookie: str) -> str:
 def fits(cookie: object, stored: str) -> bool:
     """True if ``stored`` is the digest of ``cookie``; compared in constant time."""
     given = cookie if isinstance(cookie, str) else ""
-    return hmac.compare_digest(digest(given), stored)
+    return compare_digest(digest(given), stored)

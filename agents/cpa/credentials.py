@@ -1,7 +1,6 @@
 """Issues launch credentials, which a launcher shows to nodes on other machines (docs/security.md)."""
 
 import os
-import secrets
 from typing import NamedTuple
 
 from agents.cpa.permissions import Denied
@@ -56,7 +55,7 @@ class Issuing:
             grant.uid,
             credentials.digest_of_members(members),
             common,
-            secrets.token_hex(16),
+            os.urandom(16).hex(),
             round(grant.until - min(MARGIN_S, self._pending_s / 4), 3),
         )
         lives = finish.lives(store, [one.id for one in placed])

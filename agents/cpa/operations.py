@@ -5,7 +5,7 @@ The shape of requests has already been checked (agents/wire/messages.py); the co
 
 import functools
 import gc
-import secrets
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -197,7 +197,7 @@ class Operations:
     def _would_allocate(self, uid: int, message: Message) -> Answer:
         """A dry run of a launch: decided like an allocation, but nothing is allocated."""
         whoever = {
-            "key": secrets.token_hex(16),
+            "key": os.urandom(16).hex(),
             "login": message.get("login") or self.login,
             "pid": 1,
             "pid_started": 0,

@@ -1,10 +1,12 @@
 """Brings grants to places outside of this CPA's connections: three attempts, then the processors return."""
 
+from __future__ import annotations
+
 import os
 import socket
-import subprocess
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from agents.cpa.config import Config
 from agents.cpa.line.places import read_place
@@ -19,6 +21,9 @@ from db.errors import StoreError
 from db.store.outage import Outage
 from db.store.store import Store
 from redmesh.start_command import start_command
+
+if TYPE_CHECKING:
+    import subprocess
 
 #: Pauses before the second and the third attempt; after that the processors return.
 AGAIN_S = (1.0, 5.0)
@@ -165,6 +170,8 @@ class Delivery:
             self._idle.cancel()
         self._idle = self._loop.after(IDLE_S, self._stop_if_idle)
         if self._caller is None:
+            import subprocess  # most CPAs deliver nothing
+
             ours, its = socket.socketpair()
             with its:
                 try:
