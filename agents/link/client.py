@@ -1,13 +1,17 @@
 """A blocking client for requests and replies: for commands, the clean-up executable and tests."""
 
-import socket
-from typing import List, Optional
+from __future__ import annotations
 
+from agents.link.lean import socket
 from agents.link.sockets import connect
 from agents.wire.control import Message, control, decode
 from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, Decoder, Frame
 from agents.wire.messages import check_hello, hello
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List, Optional
 
 
 class Unreachable(AgentError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
 import time
@@ -22,7 +21,6 @@ _NONBLOCK, _CLOEXEC = 0o4000, 0o2000000
 LOOK_S = 2.0
 _GULP, _PAUSE_S = 64 << 10, 0.02
 _AT_ONCE = 16  # gulps read before other events are handled: a writer may be faster than the reader
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DirectoryChanges:
@@ -30,12 +28,15 @@ class DirectoryChanges:
     left."""
 
     def __init__(self, directory: str) -> None:
-        self.fd = _libc.inotify_init1(_NONBLOCK | _CLOEXEC)
+        import ctypes  # 4 ms, which a command that only reads an object does not spend
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = libc.inotify_init1(_NONBLOCK | _CLOEXEC)
         if self.fd < 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         mask = _MODIFY | _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
         # Watch the directory, because the log beside an object is created and removed.
-        if _libc.inotify_add_watch(self.fd, os.fsencode(directory or "."), mask) < 0:
+        if libc.inotify_add_watch(self.fd, os.fsencode(directory or "."), mask) < 0:
             number = ctypes.get_errno()
             os.close(self.fd)
             raise OSError(number, os.strerror(number))

@@ -14,7 +14,6 @@ If a process is killed between two steps, the next process that opens the entry 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import sqlite3
@@ -22,6 +21,7 @@ import time
 
 from agents.objects.states import Action, Event, Place, State
 from agents.wire.errors import AgentError
+from agents.wire.seal import sha256
 from redmesh.state import (
     CANCELLED,
     DONE,
@@ -198,7 +198,7 @@ class Holder:
                 self._write(Entry(offer.uuid, {"state": State.LIVE.value, "counter": offer.counter}))
             os.rename(offer.job.path, offer.job.path + SENT)
             entry.other, entry.address, entry.at = offer.node, offer.address, time.time()
-            entry.token = hashlib.sha256(str(offer.job.meta("token")).encode()).hexdigest()
+            entry.token = sha256(str(offer.job.meta("token")).encode()).hexdigest()
             self._write(entry)
         offer.job.close()
 

@@ -6,7 +6,6 @@ login processor.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 
@@ -77,6 +76,8 @@ def _send(client: Client, holder: Holder, offer: Offer) -> None:
     """Send all bytes; afterwards the receiver has them on disk. Raises AgentError or OSError."""
     what = {"uuid": offer.uuid, "counter": offer.counter}
     client.call({"op": "offer", **what, "size": offer.size, "sender": holder.node})
+    import hashlib  # OpenSSL's, for a large object
+
     digest = hashlib.sha256()
     with open(offer.job.path, "rb") as file:
         while data := file.read(_PIECE):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 
 from agents.job.start import AFTER, CALLS, ERRORS, FOLLOWER, SOCKET, beside
@@ -163,4 +162,6 @@ def delete(path: str) -> None:
             os.unlink(name)
         except FileNotFoundError:
             pass
+    import shutil
+
     shutil.rmtree(beside(path, CALLS), ignore_errors=True)

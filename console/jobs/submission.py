@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from agents.job.description import ENVIRONMENT, META, Description, pack_environm
 from agents.job.start import CALLS, beside, start_owner, wait_for
 from agents.job.tasks.adding import OPEN, write_tasks
 from agents.job.tasks.new_tasks import Ordered
+from agents.wire.seal import sha256
 from console.errors import ConsoleError, UsageError
 from console.jobs.objects import delete, directory_of, find, make_directory
 from console.jobs.task_files import inputs_for_object
@@ -167,7 +167,7 @@ def begin(path: str, after: Sequence[Sequence[str]]) -> None:
 def _meta(
     settings: Settings, described: Description, uuid: str, user: str, variables: dict[bytes, bytes], *, hold: bool
 ) -> dict[str, str | int | float | bytes | None]:
-    digest = hashlib.sha256(b"\0".join(chain.from_iterable(sorted(variables.items())))).hexdigest()
+    digest = sha256(b"\0".join(chain.from_iterable(sorted(variables.items())))).hexdigest()
     return {
         "uuid": uuid,
         "kind": "job",

@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -68,6 +67,8 @@ class GraphFile:
             self._lines.append(number)
 
     def _read_toml(self) -> None:
+        import tomllib  # most graphs are no TOML
+
         try:
             with open(self._name, "rb") as file:
                 text = file.read().decode()

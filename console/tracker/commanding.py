@@ -7,7 +7,6 @@ brought to this host first. A query gets a copy of the object.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.destination import await_arrival, continue_on
 from console.tracker.source import Source, source
-from console.tracker.standby import bring
 
 #: Seconds: for a job on the move to have an owner again; between two looks; for a node to send an object of any size.
 _FOUND_S, _LOOK_S, _LONGEST_S = 60.0, 0.5, 600.0
@@ -97,6 +95,8 @@ def _brought(settings: Settings, found: Source) -> str:
         if told["goes_to"] not in ("", home):
             raise NoOwner(f"job {found.uuid} is on its way to {told['goes_to']}", "mesh job show")
         if not found.proxied:
+            from console.tracker.standby import bring
+
             return bring(settings, found.uuid)
         continue_on(settings, found.uuid, home)
         await_arrival(settings, found.uuid, home)
@@ -132,6 +132,8 @@ def at_hand(settings: Settings, name: str) -> Iterator[str]:
 
 
 def _fetch(found: Source, path: str) -> None:
+    import hashlib
+
     digest = hashlib.sha256()
     try:
         with (

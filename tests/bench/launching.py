@@ -50,13 +50,16 @@ def thousand() -> list[Row]:
 
 
 def start_up() -> list[Row]:
-    """``yod --help`` and ``showmesh --json`` beside a Python that does nothing."""
+    """``yod --help``, ``showmesh --json`` and commands of ``mesh`` beside a Python that does nothing."""
     bare = [sys.executable, "-P", "-c", "pass"]
     rows = []
     with mesh(64, 64) as one:
         for what, command, bar in (
             ("yod --help (s)", [YOD, "--help"], Bar(3, 2)),
             ("showmesh --json, 64 nodes (s)", [str(BIN / "showmesh"), "--json"], Bar(10, 7)),
+            ("mesh version (s)", [str(BIN / "mesh"), "version"], Bar(5, 3)),
+            ("mesh status, 64 nodes (s)", [str(BIN / "mesh"), "status"], Bar(10, 6)),
+            ("mesh queue (s)", [str(BIN / "mesh"), "queue"], Bar(8, 5)),
         ):
             mine, other = in_turn(lambda command=command: seconds(command, one.env), lambda: seconds(bare), runs=15)  # type: ignore[misc]
             rows.append(Row(what, "python -c pass", mine, other, bar))

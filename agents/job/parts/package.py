@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 
 from agents.job.description import BESIDE
 from agents.job.parts.part import Part
@@ -29,6 +28,8 @@ class Package(Part):
     def __init__(self, job: StateObject, place: str) -> None:
         """``place``: where tasks find the files (agents/job/description.py). Raises OSError if the disk is full."""
         self._within = place != BESIDE
+        import tempfile  # a command that only names a package needs none
+
         self._file: IO[bytes] = tempfile.TemporaryFile(dir=os.path.dirname(job.path))  # noqa: SIM115
         files = job.files(PREFIX)
         told = [[name[len(PREFIX) :], size, mode, digest] for name, digest, size, mode in files]

@@ -24,17 +24,12 @@ from console.cli.map.drawing import table
 from console.cli.mesh.job_wait import is_launch, see_end
 from console.cli.mesh.progress_line import time_text
 from console.cli.options.parser import complain
-from console.deploy.personal.lifecycle import is_up
-from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import ForeignJob, find, is_admin, job_of
 from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, summary, uuids
 from console.jobs.owner_client import NoOwner, ask
-from console.jobs.packaging import collect, stored
 from console.jobs.reasons import in_line, stopped_processes, stopped_text
 from console.jobs.rows import queue_row, rate_text, waiting_text, waits
-from console.jobs.submission import begin, parse_after, parse_array, submit
-from console.jobs.task_files import GraphFile, lines
 from console.launch.daemons.connect import reach, user
 from console.launch.daemons.cpa import connect_any
 from console.launch.options.limits import duration
@@ -57,6 +52,11 @@ _WIDTH = 200
 
 def submit_job(settings: Settings, options: argparse.Namespace) -> int:
     """Submit a job and print its UUID; with --wait, run it to its end."""
+    # The other commands of this file, and mesh up, do without these.
+    from console.jobs.packaging import collect, stored
+    from console.jobs.submission import parse_after, parse_array, submit
+    from console.jobs.task_files import GraphFile, lines
+
     described = _describe(options)
     ranges, limit = parse_array(options.array) if options.array else ([(1, 1)], 0)
     described.limit = min(filter(None, (limit, options.limit)), default=0)
@@ -175,11 +175,15 @@ def need_mesh_of_job(settings: Settings) -> None:
 
 def starts_personal(settings: Settings) -> bool:
     """True if no mesh is up, so that the first launch starts a personal one."""
+    from console.deploy.personal.lifecycle import is_up
+
     return not (settings.hosts or settings.allocation or settings.system or is_up(settings))
 
 
 def tell_start(settings: Settings) -> None:
     """Say that the job starts a personal mesh, if it does."""
+    from console.deploy.personal.plan import wanted_size
+
     if starts_personal(settings):
         size = counted(wanted_size(settings).processors, "processor")
         print(f"mesh: no mesh is up: the job starts a personal mesh of {size} (mesh down ends it)", file=sys.stderr)
@@ -187,6 +191,9 @@ def tell_start(settings: Settings) -> None:
 
 def _machine(settings: Settings) -> dict[str, Any]:
     """How many processors the mesh has, and whether it is started now: the user is told."""
+    from console.deploy.personal.lifecycle import is_up
+    from console.deploy.personal.plan import wanted_size
+
     if starts_personal(settings):
         return {"starts": True, "processors": wanted_size(settings).processors}
     if not is_up(settings):
@@ -396,6 +403,8 @@ def _release(path: str, job: dict[str, Any]) -> None:
             if described.after and not job.get("held"):  # instead of waiting for other jobs
                 described.after = []
                 state.set_meta(**{META: described.dump()})
+        from console.jobs.submission import begin
+
         begin(path, described.after)
 
 
@@ -437,6 +446,8 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int)
             state.set_meta(**{META: described.dump()})
             state.set_state(WAITING, "mesh retry")
             state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
+        from console.jobs.submission import begin
+
         begin(path, () if job.get("begun_at") else described.after)
     print(f"mesh: job {name}: {counted(again, 'task')} to run again", file=sys.stderr)
 

@@ -1,6 +1,5 @@
 """The hosts of a mesh in ``mesh.toml``: names such as ``node[001-064]``, one table for equal hosts."""
 
-import difflib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -161,6 +160,8 @@ def _check_keys(table: Mapping[str, Any], where: _Where) -> None:
     for key, value in table.items():
         kind = _KINDS.get(key)
         if kind is None:
+            import difflib
+
             close = difflib.get_close_matches(key, _KINDS, 1, 0.5)
             hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(_KINDS)}"
             where.refuse(key, f"no key of a host is called {key!r}", hint)

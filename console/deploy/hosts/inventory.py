@@ -6,7 +6,6 @@ The file stays the only source: changes in a second file would be missing from v
 import itertools
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -243,6 +242,8 @@ def _common(values: Sequence[str]) -> str:
 
 def _rewrite(settings: Settings, change: Callable[[Any], None]) -> None:
     """Change the configuration file atomically, only to contents that can be read again."""
+    import tempfile
+
     import tomlkit
 
     origin = settings.where.get("hosts", settings.file)

@@ -7,8 +7,6 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,16 +14,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents.link.client import Client, Unreachable
+from agents.link.lean import signal
 from agents.link.sockets import UnsafeDirectory, own_directory
 from agents.linux import ending
 from agents.linux.ready import ready
-from agents.pct.node.host_policy import judge_here
 from agents.wire.errors import AgentError
 from console.deploy.personal import evidence_of_life
 from console.deploy.personal.evidence_of_life import answers, lives
-from console.deploy.personal.logs import tail
 from console.deploy.personal.plan import Size, cpa_url, keeper_config, size_of, wanted_size
-from console.deploy.personal.program_snapshot import keep
 from console.errors import ConsoleError
 from console.settings import Settings
 from db.errors import StoreError
@@ -34,6 +30,8 @@ from redmesh.settings.record import MissingFields
 from redmesh.start_command import ROOT, start_command, without_relative
 
 if TYPE_CHECKING:
+    import subprocess
+
     from console.deploy.personal.simulated import Simulation
     from db.machine.nodes import NodeSpec
 
@@ -85,6 +83,8 @@ def up(settings: Settings, *, auto: bool = False, simulation: "Simulation | None
             return Up(size_of(config), False, adopted, time.monotonic() - begun)
         boot_id = os.urandom(4).hex()
         if simulation is None:
+            from agents.pct.node.host_policy import judge_here
+
             policy = judge_here()
             if policy.refusal:
                 raise ConsoleError(policy.refusal, policy.hint, exit_status=1)
@@ -157,6 +157,8 @@ def adopt(settings: Settings, config: KeeperFile) -> bool:
     while not keeper_lives(config):
         status = keeper.poll()
         if status is not None or time.monotonic() > deadline:
+            from console.deploy.personal.logs import tail
+
             what = "does not answer yet" if status is None else f"ended with status {status}"
             said = tail(f"{config.state}/log", begun_at)
             raise MeshFailed(
@@ -348,6 +350,8 @@ def spawn_keeper(config: KeeperFile, *, anew: bool = False, lifelines: Sequence[
 
     ``anew``: no part of the mesh runs. ``lifelines``: descriptors that it and its daemons keep open.
     """
+    import subprocess  # a tenth of the time of commands that start nothing
+
     kept = without_relative(os.environ).items()
     environ = {k: v for k, v in kept if not k.startswith("YOD_") and k != "REDMESH_ALLOCATION_COOKIE"}
     if lifelines:
@@ -371,6 +375,8 @@ def _kept_program(config: KeeperFile, anew: bool) -> str:
     """The directory of the daemons' program: a snapshot if possible, so that upgrades do not change what runs."""
     if config.users:
         return ROOT  # in system mode daemons run the installed program; PCTs import everything at their start
+    from console.deploy.personal.program_snapshot import keep
+
     try:
         return keep(config.state, alone=anew)
     except OSError:
@@ -434,6 +440,8 @@ def _start(settings: Settings, config: KeeperFile) -> None:
         _take_down(settings, config, keeper)
         raise
     if cause:
+        from console.deploy.personal.logs import tail
+
         said = tail(f"{config.state}/log", begun_at)
         if not _take_down(settings, config, keeper):
             cause += "; launches run on it already, so what is up stays up"
@@ -464,17 +472,27 @@ def _wait(settings: Settings, config: KeeperFile, keeper: "subprocess.Popen[byte
     patience_s = UP_S + UP_EACH_S * nodes
     deadline = time.monotonic() + patience_s
     with watch(cpa_url(settings)) as store:
-        while (missing := absent(store))[0] or not keeper_lives(config):
-            status = keeper.poll()
+        while True:
+            late, status = time.monotonic() > deadline, keeper.poll()
             if status is not None:
                 return f"the keeper ended with status {status}"
-            if time.monotonic() > deadline:
+            # CPAs report nodes, so no query is of use before one listens: it needs most of the time for its start.
+            listens = _cpa_listens(config)
+            if late or listens:
+                missing = absent(store)
+                if not missing[0] and keeper_lives(config):
+                    return ""
+            if late:
                 count, names = missing
                 few = ", ".join(names) + (" …" if count > len(names) else "")
                 what = f"nodes that did not come up: {count} ({few})" if count else "the keeper is silent"
                 return f"{what} within {patience_s:.0f} s"
-            time.sleep(max(_POLL_S, nodes * 1e-5))  # poll: a database does not report changes
-    return ""
+            # Poll: a database does not report changes.
+            time.sleep(max(_POLL_S if listens else 2 * _POLL_S, nodes * 1e-5))
+
+
+def _cpa_listens(config: KeeperFile) -> bool:
+    return any(os.path.exists(f"{config.run}/cpa-{number}.sock") for number in range(config.cpas))
 
 
 def _end(settings: Settings, config: KeeperFile, force: bool) -> None:
@@ -585,6 +603,8 @@ def _take_down(settings: Settings, config: KeeperFile, keeper: "subprocess.Popen
     if any(kind == evidence_of_life.LAUNCH for kind, _ in evidence_of_life.processes(settings.state_dir).values()):
         return False
     if keeper.poll() is None:
+        import subprocess
+
         _announce_end(config)
         keeper.terminate()  # it ends its daemons first
         try:

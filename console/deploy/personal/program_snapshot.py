@@ -111,15 +111,25 @@ def _name(files: list[tuple[str, str, os.stat_result]]) -> str:
     """The name of a version, from the contents of its sources alone. Raises OSError.
 
     Another installation of the same version has other inodes and times. Byte-code is derived from the sources.
-    Measured: 721 files in 6 to 10 ms.
+    Measured: 444 files in 8 ms, and in 16 ms if each is read through a file object.
     """
     digest = hashlib.sha256()
-    for name, path, _ in sorted(files, key=lambda file: file[0]):
+    for name, path, stat in sorted(files, key=lambda file: file[0]):
         if _is_source(name):
-            with open(path, "rb") as source:
-                content = source.read()
+            content = _read(path, stat.st_size)
             digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()[:_LETTERS]
+
+
+def _read(path: str, size: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.read(fd, size + 1)
+        while len(content) != size and (more := os.read(fd, size + 1)):  # it has changed, or the read was cut short
+            content += more
+        return content
+    finally:
+        os.close(fd)
 
 
 def _is_source(name: str) -> bool:
