@@ -38,18 +38,8 @@ def _loaded(code: str) -> set[str]:
             "typing enum re collections functools subprocess socket signal glob threading",
         ),
         ("agents.keeper.__main__", "typing enum re collections functools subprocess socket signal glob json"),
-        ("agents.cpa.__main__", "inspect logging uuid decimal calendar subprocess traceback secrets hmac pymysql"),
+        ("agents.cpa.__main__", "subprocess secrets hmac pymysql"),
     ],
 )
 def test_nothing_heavy_is_loaded_at_the_start(modules: str, heavy: str) -> None:
     assert _loaded(f"import {modules}") & set(heavy.split()) == set()
-
-
-def test_peewee_finds_what_it_was_not_given_at_its_import() -> None:
-    code = (
-        "from db.store.orm import pw; assert pw.is_model(pw.Model) and not pw.is_model(3);"
-        "import inspect, logging; assert pw.logging.INFO == logging.INFO and inspect.isclass(pw.Model);"
-        "assert pw.decimal.Context is __import__('decimal').Context and pw.uuid.UUID is __import__('uuid').UUID;"
-        "assert pw.calendar.timegm((1970, 1, 1, 0, 0, 1)) == 1"
-    )
-    assert "peewee" in _loaded(code)
