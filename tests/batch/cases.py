@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Sequence
 
+from tests.batch.lost_node import Node
 from tests.batch.slurm_job import TWICE_S, Job, User
 
 NODES, RANKS = 3, 6
@@ -15,6 +15,8 @@ SIGNALS = ("USR1", "USR2", "TERM", "INT", "HUP", "XCPU")
 #: Variables that ranks keep, and some that tell a program that srun has started it.
 KEPT = ("SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_SUBMIT_DIR", "SLURM_JOB_NODELIST", "SLURM_CPUS_PER_TASK")
 FOREIGN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_ID", "SLURM_NTASKS", "SLURM_TASK_PID")
+#: Seconds in which a mesh says that a node is lost, and in which everything there ends.
+SILENCE_S = 15.0
 EXEC, SHELL = "exec {yod}", "{yod}"
 
 
@@ -27,17 +29,19 @@ class Case:
         self.name, self.title, self.done, self.script, self.options = name, title, done, script, options
 
 
-def run(case: Case, user: User, level: str) -> list[str]:
-    """Run a case in a job of its own; returns what was wrong."""
+def run(case: Case, user: User, level: str) -> tuple[list[str], list[str]]:
+    """Run a case in a job of its own; returns what was wrong, and what was left of the job."""
     options = ["--cpus-per-task=1", "--job-name=tried", *case.options]
     job = Job(user, level, NODES, RANKS, options, case.script)
     try:
-        if not job.wait(lambda: job.counts("ready") == [1] * RANKS):
-            return [f"the ranks do not start: {job.said()[-300:]}"]
-        return case.done(job)
+        wrong = case.done(job) if job.begins() else [f"the ranks do not start: {job.state()} {job.said()[-300:]}"]
+    except Exception as error:
+        wrong = [repr(error)]
     finally:
         job.close()
-        job.remove()
+    left = job.left()
+    job.remove()
+    return wrong, left
 
 
 def signals(job: Job) -> list[str]:
@@ -84,19 +88,20 @@ def limited(job: Job) -> list[str]:
 
 def preempted(job: Job) -> list[str]:
     """A job of a partition of higher priority takes the nodes."""
-    return _ends(job, lambda: job.user.run("sbatch", "--partition=high", "--nodes=6", "--exclusive", "--wrap=true"))
+    nodes = ",".join(job.nodes())
+    words = ("sbatch", "--partition=high", "--exclusive", f"--nodelist={nodes}", "--output=/dev/null", "--wrap=true")
+    return _ends(job, lambda: job.user.run(*words))
 
 
 def taken_down(job: Job) -> list[str]:
     """``mesh down --force`` in the job."""
-    state = f"/tmp/redmesh-{job.user.uid}/jobs/slurm-{job.cluster()}.{job.number}"
-    environ = f"REDMESH_JOB={state}"
+    environ = f"REDMESH_JOB={job.state_directory()}"
     return _ends(job, lambda: job.user.run("env", environ, "mesh", "down", "--force"))
 
 
 def variables(job: Job) -> list[str]:
     """What the job says of itself reaches the ranks; what makes a program think that srun started it does not."""
-    found = [json.loads((job.directory / f"variables.{rank}").read_text()) for rank in range(RANKS)]
+    found = [job.variables(rank) for rank in range(RANKS)]
     wrong = [f"rank {rank} lacks {name}" for rank, one in enumerate(found) for name in KEPT if not one.get(name)]
     wrong += [f"rank {rank} has {name}" for rank, one in enumerate(found) for name in FOREIGN if name in one]
     return wrong + [
@@ -104,6 +109,42 @@ def variables(job: Job) -> list[str]:
         for rank, one in enumerate(found)
         if one.get("SLURMD_NODENAME") != one["YOD_NODE"]
     ]
+
+
+def node_dies(job: Job) -> list[str]:
+    """A node of ranks is lost: yod says so, what runs there ends by itself, and the other ranks run on."""
+    node = job.nodes()[1]
+    lost = Node(job, node)
+    there = set(job.processes(node))
+    lost.kill()
+    try:
+        said = job.wait(lambda: f"{node}: this node ends: slurmstepd" in job.said(), SILENCE_S)
+        ended = job.wait(lambda: not there & set(job.processes(node)), SILENCE_S)
+        on = [moves for rank, moves in enumerate(job.moves()) if job.variables(rank)["YOD_NODE"] != node]
+        left = [words for pid, words in job.processes(node).items() if pid in there]
+    finally:
+        lost.restore()
+    return [
+        *([] if said else [f"yod does not name the node: {job.said()[-300:]}"]),
+        *([] if ended else [f"processes run on the lost node: {left}"]),
+        *([] if on and all(on) else [f"ranks of other nodes that run on: {on}"]),
+    ]
+
+
+def script_node_dies(job: Job) -> list[str]:
+    """The script's node is lost: the whole mesh ends. srun stays there until the job ends."""
+    lost = Node(job, job.nodes()[0])
+    lost.kill()
+    try:
+        ended = job.wait(lambda: not _ours(job), SILENCE_S)
+        left = _ours(job)
+    finally:
+        lost.restore()
+    return [] if ended else [f"processes run on: {left}"]
+
+
+def _ours(job: Job) -> list[str]:
+    return [words for words in job.processes().values() if not words.startswith("srun ")]
 
 
 def _more(job: Job, name: str, before: list[int]) -> list[int]:
@@ -115,7 +156,7 @@ def _ends(job: Job, begin: Callable[[], object]) -> list[str]:
     (job.directory / "ending").touch()
     os.chmod(job.directory, 0o755)
     begin()
-    job.wait(lambda: job.state() in ("", "CA", "CD", "F", "TO", "PR", "NF"), 150.0)
+    job.ends(180.0)
     wrong = []
     if job.counts("saved") != [1] * RANKS:
         wrong.append(f"checkpoints written: {job.counts('saved')}, SIGTERM: {_more(job, 'TERM', before)}")
@@ -137,4 +178,8 @@ CASES = (
     Case("preempted", "preempted by a partition of higher priority, the same", preempted, SHELL, ("--partition=low",)),
     Case("down", "`mesh down --force`, the same", taken_down),
     Case("variables", "variables of the job", variables),
+    Case("node-dies", "`slurmd` and `slurmstepd` of a node killed: `yod` says so, its processes end, others run on",
+         node_dies),
+    Case("script-node-dies", "the same on the script's node: all processes end except `srun`, which ends with the job",
+         script_node_dies),
 )  # fmt: skip
