@@ -8,7 +8,6 @@ import os
 import pwd
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import time
@@ -26,8 +25,6 @@ ASK_S = 1.0
 ENDED = ("", "CA", "CD", "F", "TO", "PR", "NF")
 #: In this time a rank that runs appends several times to its file of beats.
 BEAT_S = 1.0
-#: The modes of a directory in which another user than its owner may create something or reach what is below.
-OPEN = stat.S_IXOTH
 #: Directories that are searched for what a job left.
 PLACES = ("/tmp", "/dev/shm", "/run", "/var/tmp")
 
@@ -75,8 +72,9 @@ class User:
                     found[int(entry)] = os.fsdecode(words)
         return found
 
-    def files(self) -> list[str]:
-        """Files and directories of this user where a job may leave some."""
+    def files(self, everywhere: bool = False) -> list[str]:
+        """Files and directories of this user where a job may leave some; ``everywhere``: in other users' directories
+        too, which takes seconds."""
         found = []
         for place in PLACES:
             for folder, names, files in os.walk(place):
@@ -84,18 +82,17 @@ class User:
                 for name in (*names, *files):
                     path = os.path.join(folder, name)
                     with contextlib.suppress(OSError):
-                        entry = os.lstat(path)
-                        mine = entry.st_uid == self.uid
-                        if path != self.home and stat.S_ISDIR(entry.st_mode) and (mine or entry.st_mode & OPEN):
+                        mine = path != self.home and os.lstat(path).st_uid == self.uid
+                        if mine or (everywhere and path != self.home):
                             kept.append(name)
-                        if mine and path != self.home:
+                        if mine:
                             found.append(path)
-                names[:] = kept
+                names[:] = [name for name in names if name in kept]
         return found
 
     def left(self) -> list[str]:
         """Processes and files of this user, after some seconds for the last ones to end."""
-        return wait_for_none(lambda: [*self.processes().values(), *self.files()])
+        return wait_for_none(lambda: [*self.processes().values(), *self.files(everywhere=True)])
 
 
 def variables(pid: int) -> list[str]:
@@ -196,9 +193,14 @@ class Job:
 
         def found() -> list[str]:
             sockets = f"/tmp/redmesh-{self.user.uid}/{self._mesh}"
+            running = list(self.processes().values())  # before the files, which they remove
             files = self.user.files()
-            ours = [path for path in files if path.startswith(state) or (self._mesh and path.startswith(sockets))]
-            return [*self.processes().values(), *ours]
+            ours = [
+                path
+                for path in files
+                if f"{path}/".startswith(f"{state}/") or (self._mesh and path.startswith(sockets))
+            ]
+            return [*running, *ours]
 
         return wait_for_none(found)
 
