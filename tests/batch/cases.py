@@ -54,12 +54,13 @@ def signals(job: Job) -> list[str]:
     wrong = []
     for name in SIGNALS:
         for target in (job.number, job.steps()[-1]):
-            before = job.counts(name)
+            before, sent = job.counts(name), time.time()
             job.user.run("scancel", "-s", name, target)
             job.wait(lambda: min(_more(job, name, before)) > 0, 10.0)  # noqa: B023
             time.sleep(TWICE_S)  # a second copy would come now
             if _more(job, name, before) != [1] * RANKS:
-                wrong.append(f"SIG{name} to {'the step' if '.' in target else 'the job'}: {_more(job, name, before)}")
+                what = f"SIG{name} to {'the step' if '.' in target else 'the job'} at {sent:.3f}"
+                wrong.append(f"{what}: {_more(job, name, before)}, rank 0 at {job.when(name)}")
     return [*wrong, *([] if job.state() == "R" else [f"the job is {job.state()}"])]
 
 

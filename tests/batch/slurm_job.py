@@ -20,7 +20,7 @@ PATIENCE_S, TWICE_S = 120.0, 1.5
 #: Seconds after a job for its last processes to end.
 LEFT_S = 30.0
 #: Seconds between two questions to Slurm: many jobs that ask often would be a load of their own.
-ASK_S = 1.0
+ASK_S = 2.0
 #: The states of a job that has ended.
 ENDED = ("", "CA", "CD", "F", "TO", "PR", "NF")
 #: In this time a rank that runs appends several times to its file of beats.
@@ -150,6 +150,11 @@ class Job:
     def counts(self, word: str) -> list[int]:
         """How often each rank has written ``word``."""
         return [self.lines(rank).count(word) for rank in range(self.ranks)]
+
+    def when(self, word: str, rank: int = 0) -> str:
+        """The last seconds at which a rank has written ``word``."""
+        lines = [line.split() for line in (self.directory / f"rank.{rank}").read_text().splitlines()]
+        return " ".join(line[1] for line in lines[-8:] if line[0] == word)
 
     def wait(self, condition: Callable[[], bool], patience_s: float = PATIENCE_S, poll_s: float = 0.2) -> bool:
         """Wait until ``condition`` holds, and look every ``poll_s``; False after ``patience_s``."""
