@@ -95,12 +95,20 @@ class JobFiles:
             remove_state(self._state)
             remove_tree(place)
             remove_empty(os.path.dirname(place), _ABOVE)
-        elif has_objects(os.path.join(self._state, _NODES)):
+            return
+        nodes = leftovers.nodes_of(self._state)
+        if has_objects(os.path.join(self._state, _NODES)) or any(map(leftovers.is_kept, nodes)):
+            # The keeper of a node on this host still needs its directory, even to import modules; it removes the rest.
             remove_all_but(self._state, _NODES)
             remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
-        else:
-            remove_state(self._state)
-            remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
+            return
+        for node in nodes:
+            try:
+                leftovers.remove_run(node)  # its keeper was killed
+            except (OSError, ValueError):
+                pass  # its keeper has just removed it
+        remove_state(self._state)
+        remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
 
     def _remove_killed_mesh(self, until: float) -> None:
         """On the script's host, wait for the end of the mesh's own keeper, which Slurm may kill with the script, and

@@ -232,6 +232,9 @@ class Keeper:
         from agents.linux.process_ends import SupervisorEnds  # only in a batch system's job
 
         def on_end(pid: int, _supervised: List[int]) -> None:
+            script = self._config.script
+            if script is not None and processes.is_gone(*script):
+                return  # it exits after the job's script, and the ranks may still have time
             self._end(f"{name} (process {pid}) has exited, and with it the batch system's supervision of this host")
 
         pid = self._owner()[0] if self._config.ends_with else os.getppid()

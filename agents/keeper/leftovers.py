@@ -53,18 +53,28 @@ def sweep_own(mesh: str, local: AbstractSet[int] = LOCAL) -> bool:
     """Remove ``mesh``, that of the caller's own job, if it is dead, even if it was started a moment ago."""
     if file_system(os.fsencode(mesh)) not in local or not states_of(mesh):
         return False
-    return not _is_held(os.path.join(mesh, "mesh.lock")) and bool(_remove_dead([mesh]))
+    return not is_kept(mesh) and bool(_remove_dead([mesh]))
 
 
 def states_of(mesh: str) -> List[str]:
     """The directories of keepers in that of a mesh: its own, and those of nodes on this host."""
     found = [mesh]
-    for place in _nodes_of(mesh):
+    for place in _places_in(mesh):
         found += _directories(os.path.join(place, "nodes"))
     return [state for state in found if os.path.exists(os.path.join(state, "keeper.json"))]
 
 
-def _nodes_of(mesh: str) -> List[str]:
+def nodes_of(mesh: str) -> List[str]:
+    """The directories of the keepers of nodes in that of a mesh."""
+    return [state for state in states_of(mesh) if state != mesh]
+
+
+def is_kept(state: str) -> bool:
+    """True if a keeper holds the lock of its directory ``state``."""
+    return _is_held(os.path.join(state, "mesh.lock"))
+
+
+def _places_in(mesh: str) -> List[str]:
     places = [os.path.join(host, "redmesh") for host in _directories(os.path.join(mesh, "nodes"))]
     return [place for place in places if os.path.isdir(place)]
 
@@ -95,7 +105,7 @@ def _try(mesh: str, states: List[str]) -> bool:
 
 def _locks_of(mesh: str, states: List[str]) -> Iterable[tuple[str, str]]:
     yield mesh, "up.lock"
-    for place in _nodes_of(mesh):
+    for place in _places_in(mesh):
         yield place, "start.lock"
     for state in states:
         yield state, "mesh.lock"
@@ -158,7 +168,7 @@ def _remove(mesh: str, states: List[str]) -> bool:
     if has_objects(mesh):
         return False  # nobody knows where to carry them
     for state in states:
-        _remove_run(state)
+        remove_run(state)
     for state in reversed(states):  # the mesh's own last
         remove_state(state)
     remove_tree(mesh)
@@ -166,7 +176,7 @@ def _remove(mesh: str, states: List[str]) -> bool:
     return not os.path.exists(mesh)
 
 
-def _remove_run(state: str) -> None:
+def remove_run(state: str) -> None:
     """Remove the directory of sockets, unless another mesh of that name (a requeued job's) uses it."""
     config = _config(state)
     run = config.run

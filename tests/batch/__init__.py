@@ -10,6 +10,7 @@ processes that Slurm's configuration names, and ``--write`` makes the table of d
 | ``__main__.py`` | the command line |
 | ``cases.py`` | the cases: what is done to a job, and what its ranks must have seen |
 | ``slurm_job.py`` | one job: submitting, signals, its end, what is left of it |
+| ``lost_node.py`` | a node that Slurm loses, and gets again |
 | ``table.py`` | the results of all trackers, and the table in the documentation |
 | ``rank.py`` | the program that the ranks run |
 """

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 
-from tests.batch.cases import CASES, run
-from tests.batch.slurm_job import User
+from tests.batch.cases import CASES, Case, run
+from tests.batch.slurm_job import User, setting
 from tests.batch.table import LEFT, LEVELS, MixedResultsError, Results
 
 
@@ -26,14 +26,6 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--results", type=Path, default=Path("batch-results.json"), help="where they are gathered")
     parser.add_argument("--write", action="store_true", help="write the table into docs/managers.md, and run nothing")
     return parser
-
-
-def tracker() -> str:
-    """The tracker of processes that Slurm's configuration names."""
-    said = subprocess.run(["scontrol", "show", "config"], capture_output=True, text=True, check=True).stdout
-    lines = dict(line.partition("=")[::2] for line in said.splitlines())
-    found = {name.strip(): value.strip() for name, value in lines.items()}
-    return found["ProctrackType"].rpartition("/")[2]
 
 
 def commit() -> str:
@@ -56,39 +48,52 @@ def main() -> int:
     if options.write:
         results.write()
         return 0
-    user, kind = User(options.user, options.commands), tracker()
+    user = User(options.user, options.commands)
+    campaign = Campaign(user, results, setting("ProctrackType").rpartition("/")[2])
     wanted = [case for case in CASES if case.name in options.cases.split(",")]
-    lock, misses = threading.Lock(), 0
-    for case in wanted:
-        for level in options.levels.split(","):
-            work: Iterator[int] = iter(range(options.times))
+    runs = [(case, level) for _ in range(options.times) for case in wanted for level in options.levels.split(",")]
+    campaign.run(runs, options.at_once)
+    left = user.left()[:5]
+    for level in options.levels.split(","):
+        campaign.record(level, "after all", LEFT, left)
+    return 1 if campaign.misses else 0
 
-            def one(case=case, level=level, work=work) -> None:  # type: ignore[no-untyped-def]
-                nonlocal misses
-                while True:
-                    with lock:
-                        number = next(work, None)
-                    if number is None:
-                        return
-                    try:
-                        wrong = run(case, user, level)
-                    except Exception as error:
-                        wrong = [repr(error)]
-                    with lock:
-                        results.add(kind, level, case.name, "; ".join(wrong))
-                        misses += bool(wrong)
-                        print(f"{kind} {level} {case.name} {number + 1}: {'; '.join(wrong) or 'ok'}", flush=True)
 
-            threads = [threading.Thread(target=one) for _ in range(options.at_once)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            left = user.left()
-            results.add(kind, level, LEFT, "; ".join(left))
-            misses += bool(left)
-            print(f"{kind} {level} {case.name}: left {len(left)} {left[:3]}", flush=True)
-    return 1 if misses else 0
+class Campaign:
+    """Runs of cases, several at the same time, whose results are recorded for one tracker of processes."""
+
+    def __init__(self, user: User, results: Results, tracker: str) -> None:
+        self._user, self._results, self._tracker = user, results, tracker
+        self._lock = threading.Lock()
+        self.misses = 0
+
+    def run(self, runs: Sequence[tuple[Case, str]], at_once: int) -> None:
+        """Run each case at its level."""
+        waiting = iter(runs)
+
+        def work() -> None:
+            while True:
+                with self._lock:
+                    case, level = next(waiting, (None, ""))
+                if case is None:
+                    return
+                wrong, left = run(case, self._user, level)
+                self.record(level, case.name, case.name, wrong)
+                self.record(level, case.name, LEFT, left[:5])
+
+        threads = [threading.Thread(target=work) for _ in range(at_once)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def record(self, level: str, case: str, row: str, wrong: Sequence[str]) -> None:
+        """Record one run of a row of the table."""
+        text = "; ".join(wrong)
+        with self._lock:
+            self._results.add(self._tracker, level, row, text)
+            self.misses += bool(wrong)
+            print(f"{time.strftime('%X')} {self._tracker} {level} {case} {row}: {text or 'ok'}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A host is marked before anything is installed on it, and unmarked when nothing i
 knows all hosts even after a crash or a change of the configuration.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -48,7 +49,8 @@ class HostStateFile:
         for name in names:
             if name in self._rows:
                 self._rows[name]["ours"] = False
-        self.write()
+        with contextlib.suppress(FileNotFoundError):  # the keeper of a job's mesh removes the whole directory
+            self.write()
 
     def write(self) -> None:
         """Write the file."""

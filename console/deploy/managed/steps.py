@@ -35,6 +35,7 @@ from console.errors import ConsoleError
 from console.settings import Settings, state_directory
 from redmesh.managers import ManagerError
 from redmesh.sanitise import clean
+from redmesh.settings.keeper_file import KeeperFile
 
 #: The most seconds for a manager to start the process on a host, and for its clients to end.
 SPAWN_S, END_S = 60.0, 15.0
@@ -144,6 +145,18 @@ def end_with_input(manager: Any) -> bool:
     the task itself does not end a node where Slurm may have sent it (agents/linux/ending.py).
     """
     return getattr(manager, "signal_fails_job", False) or hasattr(manager, "ending")
+
+
+def job_ends_with_input(settings: Settings, config: KeeperFile | None) -> bool:
+    """True if the nodes of a job's mesh end when its keeper closes their clients' input; also for a shell outside of
+    the job, which knows the manager from ``config``."""
+    if settings.allocation:
+        return end_with_input(find_manager(settings))
+    if not settings.job or config is None or not config.signalled_by:
+        return False
+    with contextlib.suppress(ManagerError):  # a plug-in that is not installed here
+        return end_with_input(registry.load(config.signalled_by))
+    return False
 
 
 def signals_reach(manager: Any) -> str:

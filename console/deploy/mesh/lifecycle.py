@@ -334,7 +334,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
             give_notice(settings)
         ledger = HostStateFile(settings.state_dir)
         clients = steps.recorded(settings)
-        if settings.allocation and steps.end_with_input(find_manager(settings)):
+        if steps.job_ends_with_input(settings, config):
             was_up = lifecycle.down_locked(settings, force=True)  # the nodes end with the keeper
             steps.end(clients, patient=True)
             return Outcome([], config if was_up else None, was_up, time.monotonic() - begun)

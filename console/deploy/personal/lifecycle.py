@@ -122,6 +122,9 @@ def down_locked(settings: Settings, *, force: bool) -> bool:
         with contextlib.suppress(ConsoleError):  # if RUN cannot be made, a signal still ends the keeper
             restore_run(there)
             evidence_of_life.await_sockets(there)
+        if not lives(there):  # its keeper was ending it: in a batch job it does so when the script exits
+            _ended(settings, there)
+            return True
     if keeper_lives(there):
         _end(settings, there, force)
     elif evidence_of_life.lock_is_held(settings.state_dir):

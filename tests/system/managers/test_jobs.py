@@ -140,6 +140,22 @@ def test_a_cancelled_job_leaves_ranks_time_to_finish_and_then_nothing(job: Job, 
     assert out.read_text().count("saved") == saved
 
 
+def test_ranks_keep_their_time_if_the_batch_system_s_process_exits_after_the_script() -> None:
+    """With proctrack/linuxproc, Slurm leaves yod alone when the script has died, and its slurmstepd exits."""
+    job = Job("slurm", supervisor="slurmstepd")
+    try:
+        out = _launched(job, CHECKPOINT)
+        (job.directory / "refused.state").write_text("CG")
+        _signal_steps(job)
+        [script] = processes.children(job.script.pid)
+        processes.send_signal(script, signal.SIGTERM)
+        job.script.wait()
+        job.wait_until_gone()
+        assert out.read_text().count("saved") == 4
+    finally:
+        job.close()
+
+
 def test_a_manager_that_does_not_answer_when_the_job_ends_is_asked_again(job: Job) -> None:
     assert job.run("yod", "-sz", "4", "true").returncode == 0
     state, asked = job.directory / "refused.state", job.directory / "refused.asked"

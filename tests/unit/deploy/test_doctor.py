@@ -96,6 +96,14 @@ def test_processors_are_numbered_in_the_order_of_the_description(settings: Setti
     assert HostStateFile(str(tmp_path)).has_ours() == [] and HostStateFile(str(tmp_path)).size_of("n2") == (3, 0)
 
 
+def test_the_file_of_hosts_is_not_made_again_below_a_removed_directory(tmp_path: Path) -> None:
+    """The keeper of a batch job's mesh may remove STATE while ``mesh down`` works."""
+    ledger = HostStateFile(str(tmp_path / "state"))
+    ledger.put(Host("n1", "10.0.0.1"), 1, 0)
+    ledger.clear(["n1"])
+    assert not ledger.has_ours() and not (tmp_path / "state").exists()
+
+
 def test_an_address_that_cannot_be_told(settings: Settings) -> None:
     with pytest.raises(HostFailed, match="does not report the address"):
         plan.agent_place(errand(settings, Host("n1", "x"), connection=""), settings)

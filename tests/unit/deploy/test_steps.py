@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from console.deploy.managed.steps import _Stream
+from console.deploy.managed.steps import _Stream, job_ends_with_input
 from console.deploy.ssh import bootstrap
+from console.settings import load
+from redmesh.settings.keeper_file import KeeperFile
 
 #: As in console/deploy/managed/starter.py, which is no module of its own.
 LONGEST = 1000
@@ -36,3 +38,17 @@ def test_answers_longer_than_a_line_of_the_client_arrive_whole(
         for host in ("n0", "n1"):
             answer = json.loads(stream.answer(host, 20.0))
             assert answer["config"] == config and answer["state"].endswith(f"mesh-{host}")
+
+
+@pytest.mark.parametrize(("manager", "ends"), [("slurm", True), ("grid_engine", True), ("pbs", False), ("own", False)])
+def test_a_shell_outside_of_the_job_knows_whether_nodes_end_with_their_input(
+    tmp_path: Path, manager: str, ends: bool
+) -> None:
+    """If it signalled srun, Slurm would kill the keepers of the nodes before they have removed their files."""
+    settings = load(environ={"XDG_STATE_HOME": str(tmp_path), "REDMESH_JOB": str(tmp_path / "jobs" / "slurm-c.1")})
+    run = str(tmp_path / "run")
+    config = KeeperFile(
+        run=run, state=settings.job, mesh="ab", boot_id="b", login="l", nodes=(), cpas=1, signalled_by=manager
+    )  # fmt: skip
+    assert job_ends_with_input(settings, config) is ends
+    assert not job_ends_with_input(settings, None)

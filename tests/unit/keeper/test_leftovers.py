@@ -15,13 +15,16 @@ import pytest
 
 from agents.keeper import leftovers
 from agents.keeper.errors import KeeperError
+from agents.keeper.job_files import JobFiles
 from agents.keeper.keeper import LOCK_IN_JOB_S, LOCK_S, take_lock
 from agents.keeper.leftovers import LOCAL, STARTS_S, YOUNG_S
+from agents.link.journal import Journal
 from agents.link.sockets import listen
 from agents.linux import processes
 from agents.pct.ranks.fork import file_system
 from console.deploy.personal import lifecycle
 from console.settings import load
+from redmesh.settings.keeper_file import read_keeper_file
 from redmesh.state import StateObject, job_path, new_uuid
 from tests.support.waiting import wait_until
 
@@ -258,3 +261,26 @@ def test_what_cannot_be_read_stays(tmp_path: Path) -> None:
     grow_old(mesh)
     assert sweep(tmp_path) == [] and mesh.is_dir()
     assert sweep(tmp_path / "nowhere") == []
+
+
+def leave(state: Path) -> None:
+    """Let the keeper of the job's script remove its files."""
+    JobFiles(read_keeper_file(json.loads((state / "keeper.json").read_text())), Journal("", "keeper")).leave(0.0)
+
+
+def test_a_mesh_that_ends_leaves_a_node_its_directory_while_the_node_s_keeper_runs(jobs: Path) -> None:
+    """A keeper imports modules from its directory until it exits."""
+    mesh = state_at(jobs / "slurm-c.1", ends_with=_NOBODY)
+    node = node_at(mesh)
+    lock = os.open(node / "mesh.lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    leave(mesh)
+    os.close(lock)
+    assert (node / "keeper.json").exists() and [path.name for path in mesh.iterdir()] == ["nodes"]
+
+
+def test_a_mesh_that_ends_removes_the_sockets_of_its_nodes_whose_keepers_were_killed(jobs: Path) -> None:
+    mesh, run = state_at(jobs / "slurm-c.1", ends_with=_NOBODY), jobs.parent / "ab-n1"
+    state_at(mesh / "nodes" / "n1" / "redmesh" / "nodes" / "ab-n1", run=run, ends_with="parent")
+    leave(mesh)
+    assert not run.exists() and not jobs.exists()
