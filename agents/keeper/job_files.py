@@ -10,7 +10,7 @@ from agents.keeper import leftovers
 from agents.link.lean import signal
 from agents.link.sockets import own_directory
 from agents.linux import processes
-from agents.linux.removal import remove_all_but, remove_empty, remove_state, remove_tree
+from agents.linux.removal import EVIDENCE, remove_all_but, remove_empty, remove_state, remove_tree
 from agents.objects.carry import carry_all, has_objects
 from agents.wire.errors import AgentError
 from redmesh.settings.keeper_file import PARENT, KeeperFile
@@ -91,22 +91,23 @@ class JobFiles:
         """Remove what this keeper's mesh had here. Where the hosts share a directory, objects of the other hosts stay
         until their own keepers have carried them."""
         if self._node:
-            place = os.path.dirname(os.path.dirname(self._state))
+            place = _place_of(self._state)
             remove_state(self._state)
             remove_tree(place)
             remove_empty(os.path.dirname(place), _ABOVE)
             return
         nodes = leftovers.nodes_of(self._state)
-        if has_objects(os.path.join(self._state, _NODES)) or any(map(leftovers.is_kept, nodes)):
+        kept = {_place_of(node) for node in nodes if leftovers.is_kept(node)}
+        objects = has_objects(os.path.join(self._state, _NODES))
+        for node in nodes:
+            if _place_of(node) not in kept:
+                _remove_killed_node(node, objects)
+        if objects or kept:
             # The keeper of a node on this host still needs its directory, even to import modules; it removes the rest.
+            remove_all_but(self._state, _NODES, *EVIDENCE)
             remove_all_but(self._state, _NODES)
             remove_empty(os.path.join(self._state, _NODES), _ABOVE - 1)  # the others may have been quicker
             return
-        for node in nodes:
-            try:
-                leftovers.remove_run(node)  # its keeper was killed
-            except (OSError, ValueError):
-                pass  # its keeper has just removed it
         remove_state(self._state)
         remove_empty(os.path.dirname(self._state), _ABOVE_MESH)  # the hosts' keepers may have been quicker
 
@@ -117,3 +118,20 @@ class JobFiles:
             if leftovers.sweep_own(self._mesh) or time.monotonic() >= until:
                 return
             time.sleep(LINGER_S / 10)  # poll: locks of files do not report their release
+
+
+def _place_of(node: str) -> str:
+    """The directory of everything that the node in the directory ``node`` has: JOB/nodes/HOST/redmesh."""
+    return os.path.dirname(os.path.dirname(node))
+
+
+def _remove_killed_node(node: str, objects: bool) -> None:
+    """Remove what the keeper of ``node`` left, but not its directory if ``objects`` of any host are to be kept."""
+    try:
+        leftovers.remove_run(node)
+    except (OSError, ValueError):
+        pass  # its keeper has just removed it
+    if not objects:
+        remove_state(node)
+        remove_tree(_place_of(node))
+        remove_empty(os.path.dirname(_place_of(node)), 1)

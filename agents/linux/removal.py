@@ -6,6 +6,8 @@ import os
 
 #: Passes over a directory. A process that has not noticed the end creates a file or two, so few passes are needed.
 _PASSES = 10
+#: In the state directory of a keeper: the files by which others see whether it is dead. They are removed last.
+EVIDENCE = ("keeper.json", "mesh.lock")
 
 
 def remove_tree(path: str) -> None:
@@ -27,7 +29,7 @@ def remove_state(path: str) -> None:
 
     A batch system may kill this process meanwhile (agents/keeper/leftovers.py).
     """
-    remove_all_but(path, "keeper.json", "mesh.lock")
+    remove_all_but(path, *EVIDENCE)
     remove_tree(path)
 
 

@@ -336,7 +336,7 @@ def down(settings: Settings, report: Report, *, force: bool, keep_agent: bool = 
         clients = steps.recorded(settings)
         if steps.job_ends_with_input(settings, config):
             was_up = lifecycle.down_locked(settings, force=True)  # the nodes end with the keeper
-            steps.end(clients, patient=True)
+            _end_clients(clients, patient=True)
             return Outcome([], config if was_up else None, was_up, time.monotonic() - begun)
         errands = _stop_all(workers, ledger, keep_agent=keep_agent)
         was_up = lifecycle.down_locked(settings, force=True)
@@ -363,10 +363,14 @@ def _stop_job(workers: WorkerPool, ledger: HostStateFile) -> list[HostTask]:
     patient = bool(workers.settings.allocation) and steps.end_with_input(find_manager(workers.settings))
     if patient:
         lifecycle.down_locked(workers.settings, force=True)  # its keeper holds the clients' input
-    if steps.end(steps.recorded(workers.settings), patient=patient):
-        raise ConsoleError("the manager's client processes do not exit", "cancel the job")
+    _end_clients(steps.recorded(workers.settings), patient=patient)
     ledger.clear(host.name for host in ledger.has_ours())
     return []
+
+
+def _end_clients(clients: list[tuple[int, int]], *, patient: bool) -> None:
+    if steps.end(clients, patient=patient):
+        raise ConsoleError("the manager's client processes do not exit", "cancel the job")
 
 
 def _as_described(settings: Settings, placed: list[Host]) -> list[Host]:

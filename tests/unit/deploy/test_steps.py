@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from agents.linux import processes
+from console.cli.mesh.host_progress import Lines
+from console.deploy.managed import steps
 from console.deploy.managed.steps import _Stream, job_ends_with_input
+from console.deploy.mesh import lifecycle
 from console.deploy.ssh import bootstrap
-from console.settings import load
+from console.errors import ConsoleError
+from console.settings import Settings, load
 from redmesh.settings.keeper_file import KeeperFile
 
 #: As in console/deploy/managed/starter.py, which is no module of its own.
@@ -52,3 +57,49 @@ def test_a_shell_outside_of_the_job_knows_whether_nodes_end_with_their_input(
     )  # fmt: skip
     assert job_ends_with_input(settings, config) is ends
     assert not job_ends_with_input(settings, None)
+
+
+def job_of_slurm(home: Path) -> Settings:
+    """A job's mesh whose keeper was killed, for a shell outside of the job."""
+    settings = load(environ={"XDG_STATE_HOME": str(home), "REDMESH_JOB": str(home / "jobs" / "slurm-c.1")})
+    state, run = Path(settings.state_dir), home / "run" / settings.mesh
+    for directory in (state, run):
+        directory.mkdir(parents=True, mode=0o700)
+    config = KeeperFile(
+        run=str(run), state=str(state), mesh=settings.mesh, boot_id="b", login="l", nodes=(), cpas=1,
+        signalled_by="slurm",
+    )  # fmt: skip
+    (state / "keeper.json").write_text(json.dumps(config.to_json()))
+    return settings
+
+
+def record(settings: Settings, client: "subprocess.Popen[bytes]") -> None:
+    rows = [[client.pid, processes.start_time(client.pid)]]
+    (Path(settings.state_dir) / "steps.json").write_text(json.dumps(rows))
+
+
+def test_down_from_a_shell_outside_of_the_job_lets_clients_end_by_themselves(tmp_path: Path) -> None:
+    """The client here exits when the mesh's directory of sockets is gone."""
+    settings = job_of_slurm(tmp_path)
+    script = f"while [ -d {tmp_path}/run/{settings.mesh} ]; do sleep 0.02; done"
+    with subprocess.Popen(["sh", "-c", script], start_new_session=True) as client:
+        try:
+            record(settings, client)
+            lifecycle.down(settings, Lines(), force=True)
+            assert client.wait() == 0
+        finally:
+            client.kill()
+
+
+def test_down_fails_if_a_client_of_the_manager_does_not_exit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client can hang in the kernel; here it leads no group of processes, and thus gets no signal."""
+    monkeypatch.setattr(steps, "END_S", 0.0)
+    settings = job_of_slurm(tmp_path)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as client:
+        try:
+            record(settings, client)
+            with pytest.raises(ConsoleError, match="client processes do not exit"):
+                lifecycle.down(settings, Lines(), force=True)
+            assert client.poll() is None
+        finally:
+            client.kill()

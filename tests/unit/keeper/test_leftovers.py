@@ -284,3 +284,32 @@ def test_a_mesh_that_ends_removes_the_sockets_of_its_nodes_whose_keepers_were_ki
     state_at(mesh / "nodes" / "n1" / "redmesh" / "nodes" / "ab-n1", run=run, ends_with="parent")
     leave(mesh)
     assert not run.exists() and not jobs.exists()
+
+
+def test_a_mesh_that_ends_removes_a_killed_node_beside_one_whose_keeper_runs(jobs: Path) -> None:
+    """Hosts may share the directory. The next job would remove it, but not before some minutes have passed."""
+    mesh, run = state_at(jobs / "slurm-c.1", ends_with=_NOBODY), jobs.parent / "ab-n2"
+    lock = locked(node_at(mesh) / "mesh.lock")
+    state_at(mesh / "nodes" / "n2" / "redmesh" / "nodes" / "ab-n2", run=run, ends_with="parent")
+    leave(mesh)
+    os.close(lock)
+    assert not run.exists() and [path.name for path in (mesh / "nodes").iterdir()] == ["n1"]
+
+
+def test_a_mesh_that_ends_removes_its_configuration_last(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``mesh down`` knows by it that the clients in steps.json end by themselves."""
+    mesh = state_at(jobs / "slurm-c.1", ends_with=_NOBODY)
+    lock = locked(node_at(mesh) / "mesh.lock")
+    for number in range(20):
+        (mesh / f"file-{number}").touch()
+    removed: list[str] = []
+    unlink = os.unlink
+
+    def record(path: Any, **more: Any) -> None:
+        removed.append(os.path.basename(path))
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", record)
+    leave(mesh)
+    os.close(lock)
+    assert set(removed[-2:]) == {"keeper.json", "mesh.lock"}
