@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 META, ENVIRONMENT = "tasks", "environment"
 #: The entry of ``meta`` with the yods that run for the job.
 YODS = "yods"
+#: The entry of ``meta`` that is 1 while tasks may be added to a job from outside.
+OPEN = "open"
 #: How tasks find the packaged files of their job: as the directory in which they begin, or by REDMESH_FILES alone.
 BEGIN_IN, BESIDE = "begin in", "beside"
 
@@ -144,17 +146,22 @@ def read(job: Union[StateObject, StateReader]) -> Description:
     text = job.meta(META)
     if not isinstance(text, str):
         raise StateError(f"{job.path} is not a job of tasks", "a launch has a state object too; yod runs it")
+    return parse(text, job.path)
+
+
+def parse(text: str, path: str) -> Description:
+    """The description that :meth:`Description.dump` wrote into the object ``path``. Raises StateError."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        raise damaged(job.path, ValueError(f"meta: {META} is not JSON")) from None
+        raise damaged(path, ValueError(f"meta: {META} is not JSON")) from None
     if not isinstance(told, dict) or "command" not in told or "cwd" not in told:
-        raise damaged(job.path, ValueError(f"meta: {META} has no command and directory"))
+        raise damaged(path, ValueError(f"meta: {META} has no command and directory"))
     described = Description(told["command"], told["cwd"])
     for name in Description.__slots__:
         if name in told:
             if not _KINDS[name](told[name]):
-                raise damaged(job.path, ValueError(f"meta: {META}: {name} is {told[name]!r:.40}"))
+                raise damaged(path, ValueError(f"meta: {META}: {name} is {told[name]!r:.40}"))
             setattr(described, name, told[name])
     return described
 

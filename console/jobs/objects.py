@@ -8,17 +8,14 @@ import time
 from agents.job.start import AFTER, CALLS, ERRORS, FOLLOWER, SOCKET, beside
 from agents.link.sockets import UnsafeDirectory, own_directory
 from console.errors import ConsoleError
+from console.jobs.job_record import ENDED, JobRecord
 from redmesh.state import KEPT_ROOM, OTHER, SUFFIX, StateError, is_uuid, owned
 from redmesh.state_reader import StateReader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from console.settings import Settings
 
-#: Final states of a job.
-ENDED = ("done", "failed", "cancelled")
 SHORTEST = 4  # the fewest digits that may name a job
 
 
@@ -96,17 +93,14 @@ def opened(path: str) -> StateReader:
         raise ConsoleError(error.message, error.hint) from None
 
 
-def summary(path: str) -> dict[str, Any]:
-    """A job's summary, as printed by ``mesh job show --json``: one read, whatever its size. Raises ConsoleError."""
+def summary(path: str) -> JobRecord:
+    """A job's summary: one read, whatever its size. Raises ConsoleError."""
     with opened(path) as job:
         try:
             told = job.summary()
+            return JobRecord(told, path, owner_lost=told["state"] not in ENDED and not owned(path))
         except StateError as error:
             raise ConsoleError(error.message, error.hint) from None
-    told["path"] = path
-    if told["state"] not in ENDED and not owned(path):
-        told["owner_lost"] = True
-    return told
 
 
 def sweep(directory: str, days: float, megabytes: int) -> list[str]:
@@ -146,8 +140,8 @@ def may_go(path: str) -> bool:
         told = summary(path)
     except ConsoleError:
         return False
-    ended = told["state"] in ENDED or (told.get("owner_lost") and told["kind"] == "launch")
-    return bool(ended) and not told.get("keep") and not owned(path)
+    ended = told.has_ended or (told.owner_lost and told.kind == "launch")
+    return ended and not told.keep and not owned(path)
 
 
 def delete(path: str) -> None:

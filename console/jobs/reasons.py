@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from agents.job.description import META
 from agents.linux.processes import start_time, state
-from console.jobs.objects import ENDED
-from console.jobs.rows import queue_row
+from console.jobs.job_record import JobRecord
+from console.jobs.rows import of_tasks, queue_row
 from console.settings import Settings
 from redmesh.state import RUNNING, WAITING
 
 
-def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[str, bool]]:
+def in_line(settings: Settings, jobs: Sequence[JobRecord]) -> list[tuple[str, bool]]:
     """Why each of ``jobs`` (summaries) waits for processors, "" if it does not; and whether it will wait for ever."""
-    if all(job["state"] in ENDED for job in jobs):
+    if all(job.has_ended for job in jobs):
         return [("", False)] * len(jobs)
     from console.jobs.waiting import JobInLine, read_lines  # the rules of allocation load the database's library
 
@@ -27,9 +25,8 @@ def in_line(settings: Settings, jobs: Sequence[dict[str, Any]]) -> list[tuple[st
         return [("", False)] * len(jobs)
     waiting = []
     for job in jobs:
-        callers = (json.loads(job[META]).get("functions") or {}).get("callers", ())
-        processes = json.loads(str(job.get("yods") or "[]"))
-        waiting.append(JobInLine(job["uuid"], processes, callers, closed=bool(job.get("calls_closed"))))
+        callers = (of_tasks(job).functions or {}).get("callers", ())
+        waiting.append(JobInLine(job.uuid, job.yods, callers, closed=job.calls_closed))
     return lines.why(waiting)
 
 
@@ -43,20 +40,17 @@ class StoppedProcess(NamedTuple):
     task: int | None = None  # its number
 
 
-def stopped_processes(job: dict[str, Any]) -> list[StoppedProcess]:
-    """The stopped processes of a job (its summary): the owner and its yods if they are on this host, workers and tasks
+def stopped_processes(job: JobRecord) -> list[StoppedProcess]:
+    """The stopped processes of a job: the owner and its yods if they are on this host, workers and tasks
     as the owner has noted them."""
-    if job["state"] in ENDED or job.get("owner_lost"):
+    if job.has_ended or job.owner_lost:
         return []
-    host = str(job.get("host") or "")
     found = []
-    if host == os.uname().nodename:
-        own = [("owner", int(job.get("pid") or 0), 0), *(("yod", *one) for one in json.loads(job.get("yods") or "[]"))]
-        for what, pid, started in own:
+    if job.host == os.uname().nodename:
+        for what, pid, started in [("owner", job.pid, 0), *(("yod", *one) for one in job.yods)]:
             if pid and state(pid) in ("T", "t") and (not started or start_time(pid) == started):
-                found.append(StoppedProcess(what, host, pid, None))
-    workers = json.loads(job.get("stopped") or "[]")
-    for one in workers:
+                found.append(StoppedProcess(what, job.host, pid, None))
+    for one in job.stopped:
         task = one.get("task")
         what = "worker" if task is None else "task" if task >= 0 else "call"
         found.append(StoppedProcess(what, one["node"], one["pid"], one["since"], task if what == "task" else None))
@@ -74,19 +68,19 @@ def stopped_text(stopped: Sequence[StoppedProcess]) -> str:
     return f"{name} on {first.node} (process {first.pid}) is stopped (SIGSTOP){since}{more}; to continue it, {where}"
 
 
-def why_idle(settings: Settings, job: dict[str, Any]) -> str:
+def why_idle(settings: Settings, job: JobRecord) -> str:
     """Why a job does not go on: what it waits for, or nodes that do not answer; "" if it does, or if that is not
     known."""
     row = queue_row(job)
-    if job["state"] in ENDED:
+    if job.has_ended:
         return ""
     stopped = stopped_processes(job)
     if stopped:
         return stopped_text(stopped)
-    if job.get("silent") and not job.get("owner_lost"):
-        return f"no word from {job['silent']} for seconds (stopped, or overloaded); waiting for it"
-    if row["running"]:
+    if job.silent and not job.owner_lost:
+        return f"no word from {job.silent} for seconds (stopped, or overloaded); waiting for it"
+    if row.running:
         return ""
-    if row["state"] not in (RUNNING, WAITING):
-        return str(row["state"])
+    if row.state not in (RUNNING, WAITING):
+        return row.state
     return in_line(settings, [job])[0][0]

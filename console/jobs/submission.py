@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 
 from agents.job.dependencies import ANY, OK, Unmet, elsewhere, has_left, unmet
-from agents.job.description import ENVIRONMENT, META, Description, pack_environment
+from agents.job.description import ENVIRONMENT, META, OPEN, Description, pack_environment
 from agents.job.start import CALLS, beside, start_owner, wait_for
-from agents.job.tasks.adding import OPEN, write_tasks
+from agents.job.tasks.adding import write_tasks
 from agents.job.tasks.new_tasks import Ordered
 from agents.wire.seal import sha256
 from console.errors import ConsoleError, UsageError

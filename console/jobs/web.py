@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = []
         for uuid in uuids(self.directory):
             try:
-                told = summary(job_path(self.directory, uuid))
+                told = summary(job_path(self.directory, uuid)).as_json()
             except Exception as error:
                 told = {"uuid": uuid, "error": getattr(error, "message", str(error))}
             found.append(told)

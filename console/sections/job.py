@@ -15,7 +15,8 @@ from agents.job.start import start_owner
 from agents.yodio.yodfields import PART
 from agents.yodio.yodparts import age_unless_linked, is_still, pattern
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, opened, summary
+from console.jobs.job_record import JobRecord
+from console.jobs.objects import opened, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.jobs.submission import submit
 from console.launch.options.mpi import kind_for
@@ -243,16 +244,16 @@ def resume(path: str, only: Sequence[int] | None = None, *, limit_mb: int) -> in
     ``only``: of the failed and cancelled sections, run only these. ``limit_mb``: the size that the object may have.
     """
     job = summary(path)
-    missing: int = sum(count for state, count in (job["counts"] or {}).items() if state != DONE)
+    missing = sum(count for state, count in job.counts.items() if state != DONE)
     missing = missing if only is None else len(only)
     try:
-        if job["state"] not in ENDED:
+        if not job.has_ended:
             try:
                 ask(path, "retry", tasks=only)
                 return missing
             except NoOwner:
                 job = summary(path)  # it may have ended meanwhile
-        if job["state"] in ENDED:
+        if job.has_ended:
             state = StateObject(path)
             try:
                 state.raise_limit(limit_mb << 20)
@@ -282,15 +283,14 @@ def failures(job: StateReader, made: Made) -> list[tuple[str, str, str]]:
     return found
 
 
-def facts(job: dict[str, Any], made: Made) -> list[tuple[str, str]]:
+def facts(job: JobRecord, made: Made) -> list[tuple[str, str]]:
     """The facts for the report's table."""
-    counts = job["counts"] or {}
     return [
-        ("job", str(job["uuid"])),
-        ("state", str(job["state"]) + (f": {job['why']}" if job.get("why") else "")),
-        ("command", " ".join(job["command"] or ())),
+        ("job", job.uuid),
+        ("state", job.state + (f": {job.why}" if job.why else "")),
+        ("command", " ".join(job.command)),
         ("directory", made.cwd),
-        ("of", f"{job.get('user')} on {job.get('host')}"),
-        ("sections", ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)),
+        ("of", f"{job.user} on {job.host}"),
+        ("sections", ", ".join(f"{count} {state}" for state, count in sorted(job.counts.items()) if count)),
         ("outputs", ", ".join(output.name for output, _ in made.outputs)),
     ]

@@ -19,7 +19,7 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import CONTROL, FILE
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, directory_of, make_directory
+from console.jobs.objects import directory_of, make_directory
 from console.jobs.owner_client import NoOwner
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
@@ -45,12 +45,12 @@ def command_there(
             found = source(settings, name)
             if found.path:
                 return {}, found.path
-            job = found.job() or {}
-            if job["state"] in ENDED and not ended:
-                raise ConsoleError(f"job {found.uuid[:8]} has ended already: {job['state']}", "", exit_status=1)
-            if not found.proxied or job["state"] in ENDED:
+            job = found.job()
+            if job.has_ended and not ended:
+                raise ConsoleError(f"job {found.uuid[:8]} has ended already: {job.state}", "", exit_status=1)
+            if not found.proxied or job.has_ended:
                 return {}, _brought(settings, found)
-            if job["owner_lives"]:
+            if not job.owner_lost:
                 return _asked(found, command, members), ""
             trouble: ConsoleError = NoOwner(
                 f"job {found.uuid} has lost its owner on {found.proxied}", f"mesh job resume {found.uuid} there"
@@ -64,10 +64,10 @@ def command_there(
 
 def bring_ended(settings: Settings, found: Source) -> str:
     """Bring the object of a job that has ended on another login processor; returns its path. Raises ConsoleError."""
-    state = (found.job() or {})["state"]
-    if state not in ENDED:
+    job = found.job()
+    if not job.has_ended:
         raise ConsoleError(
-            f"job {found.uuid} has not ended: it is {state} on {found.proxied}", "end the job first (mesh cancel)",
+            f"job {found.uuid} has not ended: it is {job.state} on {found.proxied}", "end the job first (mesh cancel)",
             exit_status=1,
         )  # fmt: skip
     return _brought(settings, found)

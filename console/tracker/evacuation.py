@@ -11,7 +11,7 @@ from agents.wire.address import SCHEME
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, directory_of, summary, uuids
+from console.jobs.objects import directory_of, summary, uuids
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
 from console.tracker.destination import await_arrival, continue_on
@@ -101,13 +101,13 @@ def _tell_staying(settings: Settings, home: str, moving: list[str], say: Callabl
     directory = directory_of(settings.state_dir)
     for uuid in uuids(directory):
         path = job_path(directory, uuid)
-        if uuid not in moving and owned(path) and summary(path)["kind"] == "job":  # a launch ends with its yod
+        if uuid not in moving and owned(path) and summary(path).kind == "job":  # a launch ends with its yod
             say(f"job {uuid} continues on {home}: it has no standby, whose copy would become the object")
 
 
 def _has_ended(settings: Settings, uuid: str) -> bool:
     try:
-        return (source(settings, uuid).job() or {}).get("state") in ENDED
+        return source(settings, uuid).job().has_ended
     except ConsoleError:
         return False  # another user's, or its standby does not answer: the processes of the move find out
 

@@ -16,7 +16,7 @@ from agents.job.start import FOLLOWER, beside, start_owner
 from agents.wire.errors import AgentError
 from console.deploy.personal.evidence_of_life import lock_is_held
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED
+from console.jobs.job_record import JobRecord
 from console.settings import Settings
 from console.tracker.source import source
 from redmesh.state import StateError, StateObject
@@ -63,8 +63,8 @@ def _left(path: str) -> Sequence[str] | None:
     """The jobs elsewhere whose end is not known yet. None if the job does not wait for anything any more."""
     try:
         with StateReader(path) as job:
-            told = job.summary()
-            if told["state"] in ENDED or told.get("begun_at") or told.get("held"):
+            told = JobRecord(job.summary(), path)
+            if told.has_ended or told.begun_at or told.held:
                 return None
             return elsewhere(os.path.dirname(path), read(job).after)
     except StateError:
@@ -74,10 +74,10 @@ def _left(path: str) -> Sequence[str] | None:
 def _end_of(settings: Settings, uuid: str) -> str:
     """The final state of a job; "" if it has not ended. Waits for the next change of a job that has not."""
     found = source(settings, uuid)
-    job = found.job(wait=True)
-    if job is not None and job["state"] not in ENDED:
-        job = found.job(wait=True)
-    return str(job["state"]) if job is not None and job["state"] in ENDED else ""
+    job = found.next_change()
+    if job is not None and not job.has_ended:
+        job = found.next_change()
+    return job.state if job is not None and job.has_ended else ""
 
 
 def _record(path: str, ended: dict[str, str]) -> bool:

@@ -20,7 +20,8 @@ from agents.objects.sender import move
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, directory_of, opened, summary
+from console.jobs.job_record import ENDED
+from console.jobs.objects import directory_of, opened, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
@@ -93,9 +94,9 @@ class _Move:
                 return False  # that login processor hands it over
             there_or_brought(self._settings, self._uuid)
         job = summary(self._path)
-        if job["state"] not in ENDED:
+        if not job.has_ended:
             self._start()
-            if not owned(self._path) or (job["state"] != RUNNING and not job.get("held")):
+            if not owned(self._path) or (job.state != RUNNING and not job.held):
                 return False
         stay(self._settings, self._uuid, self._home)
         return True

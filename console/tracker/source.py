@@ -21,6 +21,7 @@ from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
 from console.jobs.foreign import ForeignJob, find
+from console.jobs.job_record import ENDED, JobRecord
 from console.jobs.objects import directory_of
 from console.launch.daemons.connect import login_name, mesh_name
 from console.settings import Settings
@@ -48,13 +49,26 @@ class Source:
         """The node that has the object; "" for this host."""
         return self.address.rpartition("/")[2].removesuffix(".sock")
 
-    def job(self, *, wait: bool = False) -> dict[str, Any] | None:
-        """Return the summary of the job; with ``wait``, wait for a change, and return None if there was none."""
-        told = self._ask("", {}, wait=wait)
-        if told is None:
-            return None
+    def job(self) -> JobRecord:
+        """Return the summary of the job. Raises ConsoleError."""
+        told = self._ask("", {})
+        assert told is not None
+        return self._record(told)
+
+    def next_change(self) -> JobRecord | None:
+        """Wait for a change, and return the summary of the job; None if there was none for a while. Raises
+        ConsoleError."""
+        told = self._ask("", {}, wait=True)
+        return None if told is None else self._record(told)
+
+    def _record(self, told: dict[str, Any]) -> JobRecord:
         where = self.path or f"{state.SCHEME}{self.node}/{self.uuid}"
-        return {**told, "path": where, **({"proxied": self.proxied} if self.proxied else {})}
+        try:
+            lost = told["state"] not in ENDED and not told["owner_lives"]
+            return JobRecord(told, where, owner_lost=lost, proxied=self.proxied)
+        except (KeyError, TypeError, ValueError):
+            told_by = f"{self.node} answers something else about job {self.uuid} than a job"
+            raise ConsoleError(told_by, "mesh version there and here: one of them may be older") from None
 
     def rows(self, what: str, **query: str) -> list[dict[str, Any]]:
         """All rows of ``tasks``, ``log`` or ``transitions``."""
@@ -265,9 +279,9 @@ def _drop_copy(uuid: str, address: str) -> None:
 
 def _mend(settings: Settings, found: Source, tracked: str) -> None:
     """Report a move to the tracker again if the object is not where it says; an outdated report changes nothing."""
-    job = found.job() or {}
+    job = found.job()
     with contextlib.suppress(AgentError, ConsoleError):
-        report(settings, found.uuid, tracked, found.node, int(job.get("counter", 0)))
+        report(settings, found.uuid, tracked, found.node, job.counter)
 
 
 def _on(settings: Settings, text: str, at: str) -> Source:

@@ -34,7 +34,7 @@ from agents.wire.errors import AgentError, WireError
 from agents.wire.frames import FILE, Decoder, frame
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, directory_of, summary
+from console.jobs.objects import directory_of, summary
 from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
@@ -117,7 +117,7 @@ class Feed:
 
     def _register(self, standby: str) -> None:
         """Tell the tracker the place of the standby; repeats until a CPA answers. Raises Fenced or OSError."""
-        counter = int(summary(self._path)["counter"])
+        counter = summary(self._path).counter
         uid = os.geteuid()
         message = {"op": "state_standby", "uuid": self.uuid, "node": self._home, "standby": standby}
         while True:
@@ -165,10 +165,10 @@ class Feed:
         self._pass_on(client)
         told = summary(self._path)
         # The copy of a job that has moved stays for a day: it answers those who saw the job leave.
-        if told["state"] in ENDED and not told["counter"]:
+        if told.has_ended and not told.counter:
             client.call({"op": "drop", "uuid": self.uuid})
             self._register("")
-        if told["state"] in ENDED:
+        if told.has_ended:
             self._leaves_to = ""
 
     def _send_copy(self, client: Client) -> None:
@@ -176,7 +176,7 @@ class Feed:
         try:
             os.close(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
             copy(self._path, aside)
-            what = {"uuid": self.uuid, "counter": int(summary(self._path)["counter"])}
+            what = {"uuid": self.uuid, "counter": summary(self._path).counter}
             client.call({"op": "copy", **what, "size": os.stat(aside).st_size, "sender": self._home})
             digest = hashlib.sha256()
             with open(aside, "rb") as file:
@@ -226,7 +226,7 @@ class Feed:
         """Start another owner if this process saw the owner exit without recording an end, a suspension or a move: it
         was killed."""
         with contextlib.suppress(ConsoleError, StateError, OSError):
-            if not self._ended or self._leaves_to or summary(self._path)["state"] != RUNNING:
+            if not self._ended or self._leaves_to or summary(self._path).state != RUNNING:
                 return
             time.sleep(max(0.0, self._began + _LEAST_S - time.monotonic()))  # one that fails at its start, not at once
             start_owner(self._path)

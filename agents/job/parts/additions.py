@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from agents.job.description import OPEN
 from agents.job.parts.part import Part
-from agents.job.tasks.adding import OPEN, checked, write
+from agents.job.tasks.adding import checked, write
 from agents.job.tasks.new_tasks import TaskError, from_wire
 from agents.job.workers.commands import CommandAnswer, Outcome
 from redmesh.state import StateError

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from agents.job.tasks.new_tasks import NewTask, Ordered
     from redmesh.state import StateObject
 
-#: The entry of ``meta`` that is 1 while tasks may be added to a job from outside.
-OPEN = "open"
 #: About how many bytes of the object a task takes, and each task that it comes after.
 _TASK_BYTES, _EDGE_BYTES = 120, 24
 

@@ -5,7 +5,6 @@ import json
 import os
 import sys
 
-from agents.job.description import META
 from agents.wire.errors import AgentError
 from console.deploy.personal import lifecycle
 from console.errors import ConsoleError
@@ -41,7 +40,7 @@ def _suspend_all(settings: Settings, *, force: bool) -> None:
     """Suspend running jobs, so that they can be resumed after ``mesh down``. Without ``force``, raise ConsoleError."""
     directory = directory_of(settings.state_dir)
     paths = [job_path(directory, uuid) for uuid in uuids(directory)]
-    running = [path for path in paths if owned(path) and summary(path).get(META)]
+    running = [path for path in paths if owned(path) and summary(path).has_tasks]
     if running and not force:
         names = ", ".join(os.path.basename(path)[:8] for path in running[:5])
         hint = "wait for them, or suspend them with mesh down --force: mesh job resume continues them"

@@ -9,14 +9,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from agents.job.description import META
+from agents.job.description import META, Description, read
 from agents.job.start import dependents, start_beside
 from console.cli.map.drawing import cut, table
 from console.cli.mesh.progress_line import time_text
 from console.errors import ConsoleError, UsageError
-from console.jobs.objects import ENDED, delete, directory_of, may_go, node_of, opened, places, summary, uuids
+from console.jobs.job_record import JobRecord
+from console.jobs.objects import delete, directory_of, may_go, node_of, opened, places, summary, uuids
 from console.jobs.reasons import stopped_processes, stopped_text
-from console.jobs.rows import command_line, open_text, queue_row, rate_text
+from console.jobs.rows import command_line, of_tasks, open_text, queue_row, rate_text
 from console.launch.daemons.connect import login_name
 from console.message_codes import coded
 from console.sections.attempts import attempts, joblog
@@ -25,7 +26,7 @@ from console.tracker.commanding import at_hand, bring_ended
 from console.tracker.source import Proxy, forget, purge_there, source
 from redmesh.byte_text import from_system, to_bytes
 from redmesh.sanitise import clean
-from redmesh.state import HANDED_TO, job_path, owned
+from redmesh.state import job_path, owned
 from redmesh.state_reader import TIMED_OUT, StateReader, signal_of
 from redmesh.text import counted
 
@@ -38,25 +39,24 @@ _STEPS = 100_000  # of SQLite between two looks at the time limit of a query
 def show_list(settings: Settings, options: argparse.Namespace) -> int:
     """Print the jobs with a state object on this host, the newest last."""
     directory = directory_of(settings.state_dir)
-    found: list[dict[str, Any]] = []
+    found: list[JobRecord] = []
     for place in places(directory):
         for uuid in uuids(place):
             _add_summary(found, job_path(place, uuid))
-    found.sort(key=lambda job: job["created_at"])
+    found.sort(key=lambda job: job.created_at)
     if options.json:
-        print(json.dumps([{**job, "path": from_system(job["path"])} for job in found]))
+        print(json.dumps([job.as_json() for job in found]))
         return 0
     head = ("JOB", "KIND", "STATE", "TASKS", "CREATED", "SECONDS", "COMMAND")
     rows = [
-        (job["uuid"][:8], job["kind"], _state(job), _tasks(job), _instant(job["created_at"]), _seconds(job))
-        + (_command(job),)
+        (job.name, job.kind, _state(job), _tasks(job), _instant(job.created_at), _seconds(job), " ".join(job.command))
         for job in found
     ]
     _print_table(head, rows)
     return 0
 
 
-def _add_summary(found: list[dict[str, Any]], path: str) -> None:
+def _add_summary(found: list[JobRecord], path: str) -> None:
     try:
         found.append(summary(path))
     except ConsoleError as error:
@@ -66,32 +66,32 @@ def _add_summary(found: list[dict[str, Any]], path: str) -> None:
 def show(settings: Settings, options: argparse.Namespace) -> int:
     """Print a job's summary and progress."""
     found = source(settings, options.job, options.at or "")
-    job = _lost_or_not(found.job() or {})
+    job = found.job()
     stopped = stopped_processes(job)
     if options.json:
         told_stopped = [one._asdict() for one in stopped]
-        print(json.dumps({**job, "path": from_system(job["path"]), "stopped": told_stopped}))
+        print(json.dumps({**job.as_json(), "stopped": told_stopped}))
         return 0
-    failed = found.failures(1) if (job["counts"] or {}).get("failed") and job["kind"] != "launch" else []
+    failed = found.failures(1) if job.counts.get("failed") and job.kind != "launch" else []
     told = [
-        ("job", job["uuid"]), ("state", _state(job)), ("cause", job.get("cause")), ("kind", job["kind"]),
-        ("command", _command(job)), ("in", job.get("cwd")), ("of", f"{job.get('user')} on {job.get('host')}"),
-        ("created", _instant(job["created_at"])), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
+        ("job", job.uuid), ("state", _state(job)), ("cause", job.cause), ("kind", job.kind),
+        ("command", " ".join(job.command)), ("in", job.cwd), ("of", f"{job.user} on {job.host}"),
+        ("created", _instant(job.created_at)), ("seconds", _seconds(job)), ("tasks", _tasks(job)),
         ("failed", f"first task {failed[0]['task']}, {failed[0]['text']}" if failed else ""),
-        ("progress", f"{job['progress']:.0%}" if job.get("progress") is not None else ""),
-        ("waiting", stopped_text(stopped) if stopped else job.get("trouble")),
-        ("launcher", job.get("launcher")), ("exit", job.get("exit_status")),
+        ("progress", f"{job.progress:.0%}" if job.progress is not None else ""),
+        ("waiting", stopped_text(stopped) if stopped else job.trouble),
+        ("launcher", job.launcher), ("exit", job.exit_status),
         ("processors", _processors(job)),
-        ("file", job["path"]),
-        ("note", f"this is a copy: the object is on the login processor {job['proxied']}" if "proxied" in job else ""),
+        ("file", job.path),
+        ("note", f"this is a copy: the object is on the login processor {job.proxied}" if job.proxied else ""),
     ]  # fmt: skip
     for name, text in told:
         if text not in (None, ""):
             print(f"{name + ':':<12}{clean(str(text))}")
-    for key, value in job["values"].items():
+    for key, value in job.values.items():
         print(f"{clean(key)} = {clean(value)[:_WIDTH]}")
-    if job.get("report"):
-        print("\n".join(map(clean, str(job["report"]).splitlines())))
+    if job.report:
+        print("\n".join(map(clean, job.report.splitlines())))
     return 0
 
 
@@ -135,9 +135,10 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
         if not rows:
             told = f"job {found.uuid[:8]} has no {f'{options.state} ' if options.state else ''}task {options.task}"
             raise UsageError(clean(told), "mesh job tasks JOB prints all")
-    described = json.loads((found.job() or {}).get(META) or "{}")
+    job = found.job()
+    described = of_tasks(job) if job.has_tasks else None
     for row in rows:
-        if described and row["first"] == row["last"]:
+        if described is not None and row["first"] == row["last"]:
             row["command"] = command_line(described, row["first"], row.get("input"))
     if options.json:
         for row in rows:
@@ -150,10 +151,9 @@ def show_tasks(settings: Settings, options: argparse.Namespace) -> int:
 
 def _show_joblog(path: str) -> int:
     with opened(path) as state:
-        text = state.meta(META)
-        if not text:
+        if not state.meta(META):
             raise ConsoleError(f"{path} is of a launch, which has no job log", "mesh job tasks JOB shows its ranks")
-        described = json.loads(str(text))
+        described = read(state)
         inputs = {task.first: task.input for task in state.tasks()}
         found = attempts(state)
     lines = joblog(found, lambda number: command_line(described, number, inputs.get(number)))
@@ -164,7 +164,7 @@ def _show_joblog(path: str) -> int:
     return 0
 
 
-def _task_row(task: dict[str, Any], described: dict[str, Any]) -> tuple[str, ...]:
+def _task_row(task: dict[str, Any], described: Description | None) -> tuple[str, ...]:
     number = str(task["first"]) if task["first"] == task["last"] else f"{task['first']}-{task['last']}"
     begun, ended = task["started_at"], task["ended_at"]
     seconds = (ended or time.time()) - begun if begun else None
@@ -173,14 +173,15 @@ def _task_row(task: dict[str, Any], described: dict[str, Any]) -> tuple[str, ...
     lines = (task["lines"] or "").rstrip("\n").rpartition("\n")[2]
     last = ": ".join(filter(None, (_ended_by(task["exit"], described), lines)))
     told = "" if task["exit"] is None else str(task["exit"])
-    given = cut((task.get("command") if described.get("sections") else task.get("input")) or "", _INPUT)
+    sections = described is not None and described.sections
+    given = cut((task.get("command") if sections else task.get("input")) or "", _INPUT)
     return number, task["state"], task["node"] or "", str(task["attempt"]), took, told, progress, given, last
 
 
-def _ended_by(status: int | None, described: dict[str, Any]) -> str:
+def _ended_by(status: int | None, described: Description | None) -> str:
     """What an exit status means; "" for one that the program chose."""
-    if status == TIMED_OUT and described.get("time_s"):
-        return f"time limit of {described['time_s']:g} s"
+    if status == TIMED_OUT and described is not None and described.time_s:
+        return f"time limit of {described.time_s:g} s"
     return signal_of(status)
 
 
@@ -219,25 +220,24 @@ def watch(settings: Settings, options: argparse.Namespace) -> int:
     """Print a line at every change of the job's counts, state or progress until it ends; returns 1 if it failed."""
     found, told = source(settings, options.job, options.at or ""), ""
     while True:
-        job = found.job(wait=True)  # returns after a change
+        job = found.next_change()
         if job is None:
             continue
-        _lost_or_not(job)
-        progress = f"  {job['progress']:.0%}" if job.get("progress") is not None else ""
+        progress = f"  {job.progress:.0%}" if job.progress is not None else ""
         line = f"{_state(job)}  {_tasks(job)}{progress}"
         if line != told:
             print(f"{_instant(time.time())}  {line}{_pace(job) if not found.node else ''}", flush=True)
             told = line
-        if job["state"] in ENDED or job.get("owner_lost"):
-            return 0 if job["state"] == "done" else 1
+        if job.has_ended or job.owner_lost:
+            return 0 if job.state == "done" else 1
 
 
-def _pace(job: dict[str, Any]) -> str:
-    if META not in job:
+def _pace(job: JobRecord) -> str:
+    if not job.has_tasks:
         return ""
     row = queue_row(job)
-    left = f"  {time_text(row['left_s'])} left" if row["left_s"] is not None else ""
-    return f"  {rate_text(row['rate'])}{left}" if row["rate"] else ""
+    left = f"  {time_text(row.left_s)} left" if row.left_s is not None else ""
+    return f"  {rate_text(row.rate)}{left}" if row.rate else ""
 
 
 def fetch(settings: Settings, options: argparse.Namespace) -> int:
@@ -283,27 +283,27 @@ def purge(settings: Settings, options: argparse.Namespace) -> int:
         if owned(path):
             raise ConsoleError(f"job {name} has not ended: its owner process runs", "end the job first", exit_status=1)
         told = summary(path)
-        if told["state"] not in ENDED and not options.force:
-            then = "its yod was killed" if told["kind"] == "launch" else "mesh job resume can continue it"
+        if not told.has_ended and not options.force:
+            then = "its yod was killed" if told.kind == "launch" else "mesh job resume can continue it"
             raise ConsoleError(
                 f"job {name} has not ended, but its owner process has: {then}",
                 "--force deletes it all the same", exit_status=1,
             )  # fmt: skip
-        waiting = [] if told["state"] in ENDED else dependents(path)
+        waiting = [] if told.has_ended else dependents(path)
         tracked = _is_tracked(settings, path, told)
         delete(path)
         if tracked:
-            forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
+            forget(settings, told.uuid, node_of(settings, path) or login_name(settings))
         start_beside(path, waiting)  # they fail with that reason, or start (--after JOB:any)
     return 0
 
 
-def _is_tracked(settings: Settings, path: str, told: dict[str, Any]) -> bool:
+def _is_tracked(settings: Settings, path: str, told: JobRecord) -> bool:
     """True if the tracker may know this object: it is no copy somewhere else, and of a job of tasks, which may have had
     a standby, or moved."""
     place = os.path.join(directory_of(settings.state_dir), node_of(settings, path))
-    here = os.path.realpath(path) == os.path.realpath(job_path(place, told["uuid"]))
-    return here and bool(told["kind"] == "job" or told["counter"])
+    here = os.path.realpath(path) == os.path.realpath(job_path(place, told.uuid))
+    return here and bool(told.kind == "job" or told.counter)
 
 
 def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
@@ -329,7 +329,7 @@ def _purge_all(settings: Settings, options: argparse.Namespace) -> int:
             tracked = answers and _is_tracked(settings, path, told)
             delete(path)
             if tracked:
-                answers = forget(settings, told["uuid"], node_of(settings, path) or login_name(settings))
+                answers = forget(settings, told.uuid, node_of(settings, path) or login_name(settings))
     print(f"deleted: {counted(len(ended), 'job')}")
     return 0
 
@@ -358,37 +358,26 @@ def serve(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def _lost_or_not(job: dict[str, Any]) -> dict[str, Any]:
-    if job["state"] not in ENDED and not job["owner_lives"]:
-        job["owner_lost"] = True
-    return job
-
-
-def _processors(job: dict[str, Any]) -> str:
-    return " ".join(f"{one['node']}:{one['processors']}" for one in job["resources"] if one["freed_at"] is None)
+def _processors(job: JobRecord) -> str:
+    return " ".join(f"{one.node}:{one.processors}" for one in job.resources if one.freed_at is None)
 
 
 def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _state(job: dict[str, Any]) -> str:
-    if job.get("owner_lost"):
-        return f"{job['state']} ({f'moving to {job[HANDED_TO]}' if job.get(HANDED_TO) else 'owner lost'})"
-    return open_text(job) or str(job["state"])
+def _state(job: JobRecord) -> str:
+    if job.owner_lost:
+        return f"{job.state} ({f'moving to {job.handed_to}' if job.handed_to else 'owner lost'})"
+    return open_text(job) or job.state
 
 
-def _tasks(job: dict[str, Any]) -> str:
-    counts = job["counts"] or {}
-    return ", ".join(f"{counts[state]:,} {state}" for state in sorted(counts))
+def _tasks(job: JobRecord) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in sorted(job.counts.items()))
 
 
-def _command(job: dict[str, Any]) -> str:
-    return " ".join(job["command"] or ())
-
-
-def _seconds(job: dict[str, Any]) -> str:
-    return f"{(job.get('ended_at') or time.time()) - job['created_at']:.1f}"
+def _seconds(job: JobRecord) -> str:
+    return f"{(job.ended_at or time.time()) - job.created_at:.1f}"
 
 
 def _instant(at: float) -> str:

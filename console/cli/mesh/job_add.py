@@ -4,17 +4,17 @@ import argparse
 import json
 import os
 import shlex
-from typing import Any
 
-from agents.job.description import META
-from agents.job.tasks.adding import OPEN, checked, write
+from agents.job.description import OPEN
+from agents.job.tasks.adding import checked, write
 from agents.job.tasks.new_tasks import NewTask, to_wire
 from agents.wire.errors import WireError
-from console.cli.mesh.job_wait import is_launch
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import find
-from console.jobs.objects import ENDED, opened, summary
+from console.jobs.job_record import ENDED, JobRecord
+from console.jobs.objects import opened, summary
 from console.jobs.owner_client import NoOwner, ask
+from console.jobs.rows import need_tasks, of_tasks
 from console.jobs.submission import parse_array
 from console.jobs.task_files import GraphFile, lines
 from console.settings import Settings
@@ -58,15 +58,14 @@ def close(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def _open_job(settings: Settings, name: str) -> tuple[str, dict[str, Any]]:
+def _open_job(settings: Settings, name: str) -> tuple[str, JobRecord]:
     path = find(settings, name)
     job = summary(path)
-    if not job.get(META):
-        raise is_launch(job)
-    if job["state"] in ENDED:
-        raise _ended(job["uuid"], job["state"])
-    if not job.get(OPEN):
-        raise _not_open(job["uuid"])
+    need_tasks(job)
+    if job.has_ended:
+        raise _ended(job.uuid, job.state)
+    if not job.open:
+        raise _not_open(job.uuid)
     return path, job
 
 
@@ -109,7 +108,7 @@ def _add_to_object(path: str, tasks: list[NewTask], ranges: list[tuple[int, int]
     return added.first, added.last
 
 
-def _tasks(path: str, job: dict[str, Any], options: argparse.Namespace) -> tuple[list[NewTask], list[tuple[int, int]]]:
+def _tasks(path: str, job: JobRecord, options: argparse.Namespace) -> tuple[list[NewTask], list[tuple[int, int]]]:
     """What the options say, checked against the job as it is now. Raises UsageError."""
     words = options.words[1:] if options.words[:1] == ["--"] else options.words
     ways = (options.array, options.tasks, options.graph, words)
@@ -117,8 +116,7 @@ def _tasks(path: str, job: dict[str, Any], options: argparse.Namespace) -> tuple
         raise UsageError("mesh job add takes one of --array, --tasks, --graph and a program", "mesh job add -h")
     if (options.id or options.after) and not words:
         raise UsageError("--id and --after are of the one task that is a program", "--graph FILE says it for many")
-    program = json.loads(job[META])["command"]
-    name = job["uuid"][:8]
+    program, name = of_tasks(job).command, job.name
     if words and program:
         told = f"job {name} has a program for all tasks: {os.path.basename(program[0])}"
         raise UsageError(told, "--tasks FILE or --graph FILE adds inputs of it")

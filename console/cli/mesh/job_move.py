@@ -14,7 +14,7 @@ from agents.objects.states import State
 from agents.wire.errors import AgentError
 from console.deploy.mesh.cpas import ask_cpa
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, directory_of, node_of
+from console.jobs.objects import directory_of, node_of
 from console.jobs.owner_client import NoOwner, ask
 from console.launch.daemons.connect import login_name
 from console.settings import Settings
@@ -36,7 +36,7 @@ def move(settings: Settings, options: argparse.Namespace) -> int:
     if options.node == home and is_uuid(options.job) and _runs_elsewhere(settings, options.job, home):
         return _continued(settings, options.job, home)
     found = source(settings, options.job, options.at or "")
-    if (found.path and owned(found.path)) or (found.proxied and (found.job() or {}).get("state") not in ENDED):
+    if (found.path and owned(found.path)) or (found.proxied and not found.job().has_ended):
         return _continued(settings, found.uuid, options.node, found.path)
     here = node_of(settings, found.path) if found.path else ""
     if here:  # that node's PCT sends it
@@ -76,7 +76,7 @@ def _runs_elsewhere(settings: Settings, uuid: str, home: str) -> bool:
     if not found["standby"] or found["url"] == url_on(home, uuid):
         return False
     with suppress(ConsoleError):  # the copy of an ended job answers too
-        return (source(settings, uuid).job() or {}).get("state") not in ENDED
+        return not source(settings, uuid).job().has_ended
     return True
 
 

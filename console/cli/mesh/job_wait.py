@@ -6,14 +6,13 @@ import os
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
-from agents.job.description import META
 from console.cli.mesh.progress_line import ProgressLine
 from console.errors import ConsoleError
-from console.jobs.objects import ENDED, summary
+from console.jobs.job_record import JobRecord
+from console.jobs.objects import summary
 from console.jobs.owner_client import NoOwner, await_end, last_words
-from console.jobs.rows import paced, queue_row, rate_text, waits
+from console.jobs.rows import need_tasks, of_tasks, paced, queue_row, rate_text, waits
 from console.settings import Settings
 from console.tracker.source import Source, source
 from redmesh.sanitise import clean
@@ -30,10 +29,10 @@ def wait(settings: Settings, options: argparse.Namespace) -> int:
     """Wait for the end of jobs; returns 0 if every task of all of them is done."""
     found = [source(settings, name) for name in options.jobs]
     for one in found:
-        _job(one)
+        need_tasks(one.job())
     status = max(see_end(settings, one, quiet=options.quiet or options.json) for one in found)
     if options.json:
-        print(json.dumps([queue_row(_job(one)) for one in found]))
+        print(json.dumps([queue_row(one.job())._asdict() for one in found]))
     return status
 
 
@@ -49,16 +48,16 @@ def see_end(settings: Settings, found: Source, *, quiet: bool) -> int:
         return 130
     if not quiet:
         print(_sentence(job), file=sys.stderr)
-        if (job["counts"] or {}).get(FAILED):
+        if job.counts.get(FAILED):
             with suppress(ConsoleError):  # its node does not answer any more, and the end is known
                 for one in found.failures(1):
                     print(clean(f"mesh: task {one['task']} failed first: {one['text']}"), file=sys.stderr)
-    return int(job.get("exit_status") or 0)
+    return job.exit_status or 0
 
 
 def _tell_open(found: Source, *, quiet: bool) -> None:
     """Say that a job ends only after it was closed."""
-    if not quiet and queue_row(_job(found))["open"]:
+    if not quiet and found.job().open:
         name = found.uuid[:8] if found.path else found.uuid
         told = f"mesh: job {name} is open: it ends after mesh job close {name}, when its tasks have ended"
         print(told, file=sys.stderr)
@@ -69,20 +68,20 @@ class _Looks:
 
     def __init__(self, found: Source) -> None:
         self._found, self._at = found, 0.0
-        self._job: dict[str, Any] = {}
+        self._job: JobRecord | None = None
 
-    def look(self) -> dict[str, Any]:
+    def look(self) -> JobRecord:
         """The job's summary; of a job on another host no more often than every few seconds. Raises ConsoleError."""
         found = self._found
         if found.path:
             return summary(found.path)
-        if not self._job or time.monotonic() - self._at > _FAR_S:
-            self._job = Source(found.uuid, address=found.address, proxied=found.proxied).job() or {}
+        if self._job is None or time.monotonic() - self._at > _FAR_S:
+            self._job = Source(found.uuid, address=found.address, proxied=found.proxied).job()
             self._at = time.monotonic()
         return self._job
 
 
-def _end(settings: Settings, found: Source) -> dict[str, Any]:
+def _end(settings: Settings, found: Source) -> JobRecord:
     """The summary of a job after its end; ``found`` is where it ended. Raises ConsoleError."""
     since = 0.0
     while True:
@@ -97,10 +96,10 @@ def _end(settings: Settings, found: Source) -> dict[str, Any]:
             found.path, found.address, found.proxied = here.path, here.address, here.proxied
             if found.path:
                 continue  # it has come to this host
-            job = _job(found)
-            while job["state"] not in ENDED and not _is_lost(job):
-                since, job = 0.0, found.job(wait=True) or job
-            if job["state"] in ENDED:
+            job = found.job()
+            while not job.has_ended and not _needs_owner(job):
+                since, job = 0.0, found.next_change() or job
+            if job.has_ended:
                 return job
             trouble = ConsoleError(
                 f"job {found.uuid[:8]} has lost its owner on {found.proxied or found.node}",
@@ -115,63 +114,42 @@ def _end(settings: Settings, found: Source) -> dict[str, Any]:
         time.sleep(_AGAIN_S)  # poll: who has it is not known
 
 
-def _is_lost(job: dict[str, Any]) -> bool:
+def _needs_owner(job: JobRecord) -> bool:
     """True if a job elsewhere has no owner, and needs one now."""
-    awaits_others = json.loads(job[META]).get("after") and not job.get("begun_at")
-    return not job["owner_lives"] and not job.get("held") and not awaits_others
+    return job.owner_lost and not job.held and not waits(job, of_tasks(job))
 
 
-def _job(found: Source) -> dict[str, Any]:
-    """The summary of a job of tasks. Raises ConsoleError, also for a launch."""
-    job = found.job() or {}
-    if not job.get(META):
-        raise is_launch(job)
-    return job
-
-
-def ended(path: str, resume: str = "mesh job resume") -> dict[str, Any]:
+def ended(path: str, resume: str = "mesh job resume") -> JobRecord:
     """The summary of a job of this host after its end. Raises ConsoleError, which names ``resume``, if its owner was
     lost."""
     lost_at = 0.0
-    job = summary(path)
-    if not job.get(META):
-        raise is_launch(job)
+    need_tasks(summary(path))
     while True:
         try:
             await_end(path)
         except NoOwner:
             pass
         job = summary(path)
-        if job["state"] in ENDED:
+        if job.has_ended:
             return job
-        if job.get("held") or waits(job, json.loads(job[META])) or owned(path):
+        if job.held or waits(job, of_tasks(job)) or owned(path):
             lost_at = 0.0
         elif not lost_at:
             lost_at = time.monotonic()  # an owner process may be starting
         elif time.monotonic() - lost_at > 20 * _LOOK_S:
             words = last_words(path)
             raise ConsoleError(
-                f"job {job['uuid'][:8]} has lost its owner" + (f": {words}" if words else ""),
-                f"{resume} {job['uuid'][:8]} continues it", exit_status=1,
+                f"job {job.name} has lost its owner" + (f": {words}" if words else ""),
+                f"{resume} {job.name} continues it", exit_status=1,
             )  # fmt: skip
         time.sleep(_LOOK_S if lost_at == 0.0 else 0.1)  # poll: there is no owner to wait for
 
 
-def _sentence(job: dict[str, Any]) -> str:
+def _sentence(job: JobRecord) -> str:
     row = queue_row(job)
-    counts = ", ".join(f"{count:,} {state}" for state, count in sorted((job["counts"] or {}).items()))
-    took = job["ended_at"] - (paced(job)[0] or job["created_at"])
-    cause = f": {job['why']}" if job.get("why") else ""
-    rate = f", {rate_text(row['rate'])}" if row["rate"] else ""
-    name = job["uuid"][:8]
-    look = f" (mesh job tasks {name} --state failed)" if row["failed"] else ""
-    return clean(f"mesh: job {name} {job['state']}{cause}: {counts} in {took:.1f} s{rate}{look}")
-
-
-def is_launch(job: dict[str, Any]) -> ConsoleError:
-    """The error for a launch where a job of tasks is wanted."""
-    name = job["uuid"][:8]
-    hint = f"yod runs it, and yod -signal ends it; mesh job show {name} prints its state"
-    if job["state"] in ENDED or job.get("owner_lost"):
-        hint = f"it ended with its yod; mesh job show {name} prints what is known of it"
-    return ConsoleError(f"{name} is a launch, not a job of tasks", hint, exit_status=1)
+    counts = ", ".join(f"{count:,} {state}" for state, count in sorted(job.counts.items()))
+    took = (job.ended_at or time.time()) - (paced(job)[0] or job.created_at)
+    cause = f": {job.why}" if job.why else ""
+    rate = f", {rate_text(row.rate)}" if row.rate else ""
+    look = f" (mesh job tasks {job.name} --state failed)" if row.failed else ""
+    return clean(f"mesh: job {job.name} {job.state}{cause}: {counts} in {took:.1f} s{rate}{look}")

@@ -5,10 +5,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 from console.cli.map.drawing import cut
 from console.errors import ConsoleError
+from console.jobs.job_record import JobRecord
 from console.jobs.reasons import why_idle
 from console.jobs.rows import queue_row, rate_text
 from console.settings import Settings
@@ -26,7 +26,7 @@ class ProgressLine:
     ``look`` returns the job's summary. ``quiet``: only about processors that cannot be had.
     """
 
-    def __init__(self, settings: Settings, look: Callable[[], dict[str, Any]], *, quiet: bool) -> None:
+    def __init__(self, settings: Settings, look: Callable[[], JobRecord], *, quiet: bool) -> None:
         self._settings, self._look, self._quiet, self._stop = settings, look, quiet, threading.Event()
         self._shown = not quiet and sys.stderr.isatty()
         self._thread = threading.Thread(target=self._show if self._shown else self._tell, daemon=True)
@@ -46,11 +46,11 @@ class ProgressLine:
         while not self._stop.wait(pause):
             try:
                 job = self._look()
-                why = str(job.get("trouble") or "") if self._quiet else why_idle(self._settings, job)
+                why = job.trouble if self._quiet else why_idle(self._settings, job)
             except (ConsoleError, OSError):
                 continue
             if why and why != told:
-                print(f"mesh: job {job['uuid'][:8]}: {clean(why)}", file=sys.stderr, flush=True)
+                print(f"mesh: job {job.name}: {clean(why)}", file=sys.stderr, flush=True)
                 told, pause = why, min(2 * pause, _IDLE_MOST_S)
 
     def _show(self) -> None:
@@ -68,16 +68,16 @@ class ProgressLine:
                 continue
 
 
-def progress_text(job: dict[str, Any]) -> str:
+def progress_text(job: JobRecord) -> str:
     """How far a job of tasks is: ``41%  410 of 1,000 tasks done, 3 failed, running, 55/s, 0:00:16 left``."""
     row = queue_row(job)
-    part = row["ended"] / row["tasks"] if row["tasks"] else 0.0
-    done = row["ended"] - row["failed"] - (job["counts"] or {}).get("cancelled", 0)
-    told = [f"{part:4.0%}  {done:,} of {counted(row['tasks'], row['noun'])} done"]
-    told += [f"{row['failed']:,} failed"] if row["failed"] else []
-    told += [row["state"]]
-    told += [rate_text(row["rate"])] if row["rate"] else []
-    told += [f"{time_text(row['left_s'])} left"] if row["left_s"] is not None else []
+    part = row.ended / row.tasks if row.tasks else 0.0
+    done = row.ended - row.failed - job.counts.get("cancelled", 0)
+    told = [f"{part:4.0%}  {done:,} of {counted(row.tasks, row.noun)} done"]
+    told += [f"{row.failed:,} failed"] if row.failed else []
+    told += [row.state]
+    told += [rate_text(row.rate)] if row.rate else []
+    told += [f"{time_text(row.left_s)} left"] if row.left_s is not None else []
     return ", ".join(told)
 
 

@@ -14,22 +14,22 @@ from functools import partial
 from typing import Any
 
 from agents.job.dependencies import elsewhere
-from agents.job.description import BEGIN_IN, BESIDE, META, Description
+from agents.job.description import BEGIN_IN, BESIDE, META, OPEN, Description
 from agents.job.description import read as read_description
 from agents.job.start import CALLS, SOCKET, beside, start_dependents, start_owner
-from agents.job.tasks.adding import OPEN
 from agents.linux.processes import start_time
 from agents.yodio.yodfields import file_name, has_field
 from console.cli.map.drawing import table
-from console.cli.mesh.job_wait import is_launch, see_end
+from console.cli.mesh.job_wait import see_end
 from console.cli.mesh.progress_line import time_text
 from console.cli.options.parser import complain
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import ForeignJob, find, is_admin, job_of
-from console.jobs.objects import ENDED, SHORTEST, directory_of, make_directory, summary, uuids
+from console.jobs.job_record import ENDED, JobRecord
+from console.jobs.objects import SHORTEST, directory_of, make_directory, summary, uuids
 from console.jobs.owner_client import NoOwner, ask
 from console.jobs.reasons import in_line, stopped_processes, stopped_text
-from console.jobs.rows import queue_row, rate_text, waiting_text, waits
+from console.jobs.rows import QueueRow, need_tasks, of_tasks, queue_row, rate_text, waiting_text, waits
 from console.launch.daemons.connect import reach, user
 from console.launch.daemons.cpa import connect_any
 from console.launch.options.limits import duration
@@ -288,20 +288,19 @@ def _variable(text: str) -> tuple[str, str]:
 
 def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     """Print jobs that have not ended, in the order of submission; with --all also ended ones."""
-    jobs = [job for job in _jobs(settings) if options.all or job["state"] not in ENDED]
-    told = [queue_row(job) for job in jobs]
-    for one, (why, stuck) in zip(told, in_line(settings, jobs), strict=True):
-        one["why"], one["stuck"] = why, stuck
-    for one, job in zip(told, jobs, strict=True):
-        stopped = stopped_processes(job)
-        one["stopped"] = [process._asdict() for process in stopped]
-        one["why"] = stopped_text(stopped) if stopped else one["why"]
+    jobs = [job for job in _jobs(settings) if options.all or not job.has_ended]
+    told, cells = [], []
+    for job, (why, stuck) in zip(jobs, in_line(settings, jobs), strict=True):
+        row, stopped = queue_row(job), stopped_processes(job)
+        why = stopped_text(stopped) if stopped else why
+        told.append({**row._asdict(), "why": why, "stuck": stuck, "stopped": [one._asdict() for one in stopped]})
+        cells.append([clean(cell) for cell in _cells(row, why)])
     if options.json:
         print(json.dumps(told))
         return 0
     head = ("JOB", "NAME", "STATE", "OWNER", "TASKS", "FAILED", "RATE", "LEFT", "COMMAND")
     width = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    for line in table(head, [[clean(cell) for cell in _cells(one)] for one in told], width):
+    for line in table(head, cells, width):
         print(line)
     others = _told_of_others(settings) if settings.system else []
     if others:
@@ -309,42 +308,52 @@ def show_queue(settings: Settings, options: argparse.Namespace) -> int:
     return 0
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    state = row["state"] + waiting_text(row["why"], row["running"])
-    ended, failed = f"{row['ended']:,} of {row['tasks']:,}", f"{row['failed']:,}" if row["failed"] else ""
-    paces = (rate_text(row["rate"]), time_text(row["left_s"]))
-    return row["uuid"][:8], row["name"], state, row["owner"], ended, failed, *paces, row["command"]
+def _cells(row: QueueRow, why: str) -> tuple[str, ...]:
+    state = row.state + waiting_text(why, row.running)
+    ended, failed = f"{row.ended:,} of {row.tasks:,}", f"{row.failed:,}" if row.failed else ""
+    return (
+        row.uuid[:8],
+        row.name,
+        state,
+        row.owner,
+        ended,
+        failed,
+        rate_text(row.rate),
+        time_text(row.left_s),
+        row.command,
+    )
 
 
-def _jobs(settings: Settings) -> list[dict[str, Any]]:
+def _jobs(settings: Settings) -> list[JobRecord]:
     directory, found = directory_of(settings.state_dir), []
     for uuid in uuids(directory):
         try:
             job = summary(job_path(directory, uuid))
+            if job.has_tasks:
+                of_tasks(job)  # what follows can read it
         except ConsoleError as error:
             print(f"mesh: {coded(clean(error.message), clean(error.hint))}", file=sys.stderr)
             continue
-        if job.get(META):
+        if job.has_tasks:
             found.append(job)
-    return sorted(found, key=lambda job: float(job["created_at"]))
+    return sorted(found, key=lambda job: job.created_at)
 
 
-def resumable(settings: Settings) -> list[dict[str, Any]]:
+def resumable(settings: Settings) -> list[JobRecord]:
     """Jobs that lost their owner, or were suspended, and can be resumed."""
     found = []
     for job in _jobs(settings):
-        lost = job["state"] not in ENDED and not job.get("held") and job.get("owner_lost")
-        described = json.loads(job[META])
-        if lost and not described.get("functions") and not _waits(job, described):
+        described = of_tasks(job)
+        if job.owner_lost and not job.held and not described.functions and not _waits(job, described):
             found.append(job)
     return found
 
 
-def _waits(job: dict[str, Any], described: dict[str, Any]) -> bool:
+def _waits(job: JobRecord, described: Description) -> bool:
     """True if the end of another job will start this one."""
     if not waits(job, described):
         return False
-    return not elsewhere(os.path.dirname(job["path"]), described["after"]) or is_followed(job["path"])
+    return not elsewhere(os.path.dirname(job.path), described.after) or is_followed(job.path)
 
 
 # One job
@@ -359,7 +368,7 @@ def cancel(settings: Settings, options: argparse.Namespace) -> int:
     return _each(settings, options, _cancel, "cancel", reason=_CANCELLED)
 
 
-def _cancel(path: str, job: dict[str, Any]) -> None:
+def _cancel(path: str, job: JobRecord) -> None:
     try:
         ask(path, "cancel", reason=_CANCELLED)
     except NoOwner:
@@ -368,7 +377,7 @@ def _cancel(path: str, job: dict[str, Any]) -> None:
             for first, last, before, _ in state.ranges():
                 if before in (WAITING, RUNNING):
                     state.change(first, last, CANCELLED, cause="mesh cancel")
-            state.finish(CANCELLED, "mesh cancel", exit_status=130, held=0, **({OPEN: 0} if job.get(OPEN) else {}))
+            state.finish(CANCELLED, "mesh cancel", exit_status=130, held=0, **({OPEN: 0} if job.open else {}))
         start_dependents(path)
 
 
@@ -377,7 +386,7 @@ def hold(settings: Settings, options: argparse.Namespace) -> int:
     return _each(settings, options, _hold, "hold")
 
 
-def _hold(path: str, job: dict[str, Any]) -> None:
+def _hold(path: str, job: JobRecord) -> None:
     try:
         ask(path, "hold")
     except NoOwner:
@@ -392,7 +401,7 @@ def release(settings: Settings, options: argparse.Namespace) -> int:
     return _each(settings, options, _release, "release")
 
 
-def _release(path: str, job: dict[str, Any]) -> None:
+def _release(path: str, job: JobRecord) -> None:
     try:
         ask(path, "release")
     except NoOwner:
@@ -400,7 +409,7 @@ def _release(path: str, job: dict[str, Any]) -> None:
             _refuse_ended(state)
             state.set_meta(held=0)
             described = read_description(state)
-            if described.after and not job.get("held"):  # instead of waiting for other jobs
+            if described.after and not job.held:  # instead of waiting for other jobs
                 described.after = []
                 state.set_meta(**{META: described.dump()})
         from console.jobs.submission import begin
@@ -415,16 +424,16 @@ def retry(settings: Settings, options: argparse.Namespace) -> int:
     return _each(settings, options, retrying, "retry", ended=True)
 
 
-def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int) -> None:
-    counts, name = job["counts"] or {}, job["uuid"][:8]
-    if max_fails is not None and job["state"] not in ENDED:
-        told = f"job {name} has not ended, and --max-fails holds from its next start"
-        raise ConsoleError(told, f"mesh wait {name}, or mesh cancel {name}, then mesh retry", exit_status=1)
+def _retry(path: str, job: JobRecord, max_fails: int | None, limit_mb: int) -> None:
+    counts = job.counts
+    if max_fails is not None and not job.has_ended:
+        told = f"job {job.name} has not ended, and --max-fails holds from its next start"
+        raise ConsoleError(told, f"mesh wait {job.name}, or mesh cancel {job.name}, then mesh retry", exit_status=1)
     again = counts.get(FAILED, 0) + counts.get(CANCELLED, 0)
-    if job["state"] in ENDED:  # its object or disk was full: others have not ended either
+    if job.has_ended:  # its object or disk was full: others have not ended either
         again += counts.get(WAITING, 0) + counts.get(RUNNING, 0)
-    if job["state"] in ENDED and sum(counts.values()) == counts.get(DONE, 0):
-        print(f"mesh: job {name}: every task is done", file=sys.stderr)
+    if job.has_ended and sum(counts.values()) == counts.get(DONE, 0):
+        print(f"mesh: job {job.name}: every task is done", file=sys.stderr)
         return
     try:
         again = int(ask(path, "retry").get("tasks", again))
@@ -433,7 +442,7 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int)
             described = read_description(state)
             if described.functions:
                 raise ConsoleError(
-                    f"job {job['uuid'][:8]} belongs to a Python program, and its calls are lost with the program",
+                    f"job {job.name} belongs to a Python program, and its calls are lost with the program",
                     "submit them again in the program",
                     exit_status=1,
                 ) from None
@@ -448,8 +457,8 @@ def _retry(path: str, job: dict[str, Any], max_fails: int | None, limit_mb: int)
             state.set_meta(ended_at=None, exit_status=None, why=None, held=0)
         from console.jobs.submission import begin
 
-        begin(path, () if job.get("begun_at") else described.after)
-    print(f"mesh: job {name}: {counted(again, 'task')} to run again", file=sys.stderr)
+        begin(path, () if job.begun_at else described.after)
+    print(f"mesh: job {job.name}: {counted(again, 'task')} to run again", file=sys.stderr)
 
 
 def resume(settings: Settings, options: argparse.Namespace) -> int:
@@ -460,32 +469,31 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
     named = {_found(settings, name) for name in options.jobs}
     status, resumed = 0, []
     for job in found if not named else [summary(path) for path in sorted(named)]:
-        if not job.get(META):
-            raise is_launch(job)
-        if job["state"] in ENDED or owned(job["path"]):
+        need_tasks(job)
+        if job.has_ended or owned(job.path):
             why = (
                 "has ended (mesh retry tries what is not done again)"
-                if job["state"] in ENDED
+                if job.has_ended
                 else "is owned by a process that runs: mesh queue shows it"
             )
-            print(f"mesh: job {job['uuid'][:8]} {why}", file=sys.stderr)
+            print(f"mesh: job {job.name} {why}", file=sys.stderr)
             status = 1
             continue
-        if json.loads(job[META]).get("functions"):
-            print(
-                f"mesh: job {job['uuid'][:8]} is of a Python program, and its calls went with the program"
-                f" (mesh cancel {job['uuid'][:8]})",
-                file=sys.stderr,
-            )
-            status = 1
-            continue
-        need_mesh_of_job(settings)
         try:
-            start_owner(job["path"])
+            if job.description.functions:
+                print(
+                    f"mesh: job {job.name} is of a Python program, and its calls went with the program"
+                    f" (mesh cancel {job.name})",
+                    file=sys.stderr,
+                )
+                status = 1
+                continue
+            need_mesh_of_job(settings)
+            start_owner(job.path)
         except StateError as error:  # it hides no other job
             status = complain("mesh", error)
             continue
-        resumed.append(job["uuid"])
+        resumed.append(job.uuid)
     if options.json:
         print(json.dumps(resumed))
     elif resumed:
@@ -520,7 +528,7 @@ def to_run_again(settings: Settings, name: str, *, ended: bool = True) -> str:
         if not settings.allocation or len(found) != 1:
             raise
     path = job_path(outside, found[0])
-    if owned(path) or (summary(path)["state"] in ENDED and not ended):
+    if owned(path) or (summary(path).has_ended and not ended):
         return path
     from agents.objects.carry import carry
 
@@ -535,7 +543,7 @@ def to_run_again(settings: Settings, name: str, *, ended: bool = True) -> str:
 def _each(
     settings: Settings,
     options: argparse.Namespace,
-    do: Callable[[str, dict[str, Any]], None],
+    do: Callable[[str, JobRecord], None],
     command: str,
     *,
     ended: bool = False,
@@ -556,10 +564,9 @@ def _each(
             if not path:
                 continue
         job = summary(path)
-        if not job.get(META):
-            raise is_launch(job)
-        if job["state"] in ENDED and not ended:
-            print(f"mesh: job {job['uuid'][:8]} has ended already: {job['state']}", file=sys.stderr)
+        need_tasks(job)
+        if job.has_ended and not ended:
+            print(f"mesh: job {job.name} has ended already: {job.state}", file=sys.stderr)
             status = 1
             continue
         try:

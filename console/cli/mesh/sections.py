@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from typing import Any
 
 from console.cli.map.drawing import table
 from console.cli.mesh.job_wait import ended
@@ -19,6 +18,7 @@ from console.cli.mesh.queue import need_mesh_of_job, starts_personal, tell_limit
 from console.deploy.personal.plan import wanted_size
 from console.errors import ConsoleError, UsageError
 from console.jobs.foreign import find
+from console.jobs.job_record import JobRecord
 from console.jobs.objects import directory_of, opened, summary, uuids
 from console.launch.daemons.connect import user
 from console.launch.options.limits import duration
@@ -148,20 +148,20 @@ def _see_through(settings: Settings, path: str, *, quiet: bool, anyway: bool = F
         what = f"mesh sections watch {name} waits again, mesh sections cancel {name} ends it"
         print(f"mesh: the job goes on ({what})", file=sys.stderr)
         return 130
-    if job["state"] != "done":
+    if job.state != "done":
         _tell_failures(path, job)
-        return int(job.get("exit_status") or 1)
+        return job.exit_status or 1
     outputs = combined(path, anyway=anyway)
     if quiet:
         return 0
     for whole, size in outputs:
         print(f"mesh: {clean(whole)}: {size:,} bytes", file=sys.stderr)
     look = "" if outputs else f" (mesh job tasks {name}: what they printed last)"
-    print(f"mesh: {_counts(job)}, {job['ended_at'] - job['created_at']:.1f} s{look}", file=sys.stderr)
+    print(f"mesh: {_counts(job)}, {(job.ended_at or time.time()) - job.created_at:.1f} s{look}", file=sys.stderr)
     return 0
 
 
-def _tell_failures(path: str, job: dict[str, Any]) -> None:
+def _tell_failures(path: str, job: JobRecord) -> None:
     with opened(path) as state:
         failed = failures(state, read_made(state, path))
     for section, what, lines in failed[:_SHOWN]:
@@ -170,13 +170,12 @@ def _tell_failures(path: str, job: dict[str, Any]) -> None:
             print(f"    {clean(line)}", file=sys.stderr)
     if len(failed) > _SHOWN:
         print(f"mesh: {len(failed) - _SHOWN} more failed: mesh sections status", file=sys.stderr)
-    why = f": {job['why']}" if job.get("why") else ""
-    short = job["uuid"][:8]
-    print(clean(f"mesh: job {short} {job['state']}{why} (mesh sections resume {short})"), file=sys.stderr)
+    why = f": {job.why}" if job.why else ""
+    print(clean(f"mesh: job {job.name} {job.state}{why} (mesh sections resume {job.name})"), file=sys.stderr)
 
 
-def _counts(job: dict[str, Any]) -> str:
-    counts = job["counts"] or {}
+def _counts(job: JobRecord) -> str:
+    counts = job.counts
     total = sum(counts.values())
     words = [f"{counts.get('done', 0)} of {total} sections finished"]
     words += [
@@ -198,9 +197,9 @@ def status(settings: Settings, options: argparse.Namespace) -> int:
         if one["state"] == CANCELLED and one["exit"]:
             one["state"] = FAILED
     if options.json:
-        print(json.dumps({"uuid": job["uuid"], "state": job["state"], "counts": job["counts"], "sections": told}))
+        print(json.dumps({"uuid": job.uuid, "state": job.state, "counts": job.counts or None, "sections": told}))
         return 0
-    print(f"job {job['uuid']}  {job['state']}{': ' + clean(job['why']) if job.get('why') else ''}\n{_counts(job)}")
+    print(f"job {job.uuid}  {job.state}{': ' + clean(job.why) if job.why else ''}\n{_counts(job)}")
     for text in left_out[-_SHOWN:]:
         print(clean(text))
     shown = [one for one in told if options.all or one["state"] in ("running", "failed", "cancelled")]
@@ -230,7 +229,7 @@ def resume(settings: Settings, options: argparse.Namespace) -> int:
             f"inputs or settings of the job have changed:{lines}",
             "--anyway continues; mesh sections run starts a new job", exit_status=1,
         )  # fmt: skip
-    if summary(path)["state"] != "done":
+    if summary(path).state != "done":
         need_mesh_of_job(settings)
         print(f"mesh: {counted(resume_job(path, limit_mb=settings.job_limit_mb), 'section')} to run", file=sys.stderr)
     return _see_through(settings, path, quiet=False, anyway=options.anyway)
@@ -272,7 +271,7 @@ def report(settings: Settings, options: argparse.Namespace) -> int:
     else:
         names = dict(enumerate(made.ids, 1))
         title = made.name or f"Sections of {os.path.basename(made.cwd)}"
-        text = page(title, facts(job, made), found, failed, names, job.get("ended_at") or time.time())
+        text = page(title, facts(job, made), found, failed, names, job.ended_at or time.time())
         data = clean(text, keep="\t\n").encode()
     if options.file == "-":
         if sys.stdout.isatty():

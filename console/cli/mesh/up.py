@@ -117,7 +117,7 @@ def _tell_resumable(settings: Settings) -> None:
     from console.cli.mesh.queue import resumable  # imported only if there are jobs
 
     for job in resumable(settings):
-        print(f"mesh: job {job['uuid'][:8]} has not ended: mesh job resume {job['uuid'][:8]}", file=sys.stderr)
+        print(f"mesh: job {job.name} has not ended: mesh job resume {job.name}", file=sys.stderr)
 
 
 def tell_policy(settings: Settings) -> bool:

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from agents.job.description import META
 from agents.objects.changes import DirectoryChanges
 from console.errors import ConsoleError
 from console.jobs.objects import directory_of, make_directory, opened, summary, uuids
-from console.jobs.rows import paced, queue_row
+from console.jobs.rows import of_tasks, paced, queue_row
 from console.tui.model.jobs import ENDED, Job, Task, TaskMap, TaskState
 from console.tui.model.output import lines_of
 from redmesh.sanitise import clean
-from redmesh.state import FAILED, RUNNING, is_uuid, job_path
+from redmesh.state import FAILED, is_uuid, job_path
 from redmesh.state_reader import StateReader
 
 if TYPE_CHECKING:
@@ -148,33 +147,31 @@ def _rows(directory: str, wanted: set[str]) -> dict[str, dict[str, Any] | None]:
 def _row(path: str) -> dict[str, Any] | None:
     try:
         job = summary(path)
-        if not job.get(META):
-            return None
+        described = of_tasks(job)
         row = queue_row(job)
     except (ConsoleError, KeyError, ValueError, TypeError):
         return None  # removed, or being created
-    counts = job["counts"] or {}
     return {
-        "uuid": row["uuid"],
-        "name": clean(row["name"]),
-        "state": clean(row["state"]),
-        "owner": clean(row["owner"]),
-        "user": clean(str(job.get("user") or "")),
-        "tasks": row["tasks"],
-        "finished": counts.get("done", 0),
-        "failed": row["failed"],
-        "running": counts.get(RUNNING, 0),
-        "over": row["ended"],
-        "created_at": float(job["created_at"]),
-        "begun_at": float(job.get("begun_at") or 0.0),
+        "uuid": row.uuid,
+        "name": clean(row.name),
+        "state": clean(row.state),
+        "owner": clean(row.owner),
+        "user": clean(job.user),
+        "tasks": row.tasks,
+        "finished": job.counts.get("done", 0),
+        "failed": row.failed,
+        "running": row.running,
+        "over": row.ended,
+        "created_at": job.created_at,
+        "begun_at": job.begun_at,
         "paced": paced(job),
-        "ended_at": job.get("ended_at"),
-        "command": clean(row["command"]),
-        "why": clean(str(job.get("why") or "")),
-        "sections": json.loads(job[META]).get("sections") is not None,
-        "calls": bool(json.loads(job[META]).get("functions")),
+        "ended_at": job.ended_at,
+        "command": clean(row.command),
+        "why": clean(job.why),
+        "sections": described.sections is not None,
+        "calls": bool(described.functions),
         "path": path,
-        "yods": tuple((int(pid), int(started)) for pid, started in json.loads(str(job.get("yods") or "[]"))),
+        "yods": tuple(job.yods),
     }
 
 

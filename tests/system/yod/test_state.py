@@ -26,7 +26,7 @@ def jobs(mesh: PrivateMesh) -> list[dict[str, Any]]:
     directory, found = directory_of(str(mesh.state)), []
     for uuid in uuids(directory):
         with suppress(ConsoleError):  # it is being made or deleted
-            found.append(summary(f"{directory}/{uuid}.job"))
+            found.append(summary(f"{directory}/{uuid}.job").as_json())
     return sorted(found, key=lambda job: job["created_at"])
 
 
